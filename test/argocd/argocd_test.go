@@ -23,7 +23,7 @@ import (
 
 const config = "../../config"
 
-// overrides are what Argo CD reads from its ConfigMap after config/argocd was applied.
+// overrides returns the settings that Argo CD reads from its ConfigMap with config/argocd applied.
 func overrides(t *testing.T) lua.ResourceHealthOverrides {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(config, "argocd"))
@@ -46,7 +46,7 @@ func overrides(t *testing.T) lua.ResourceHealthOverrides {
 	return read
 }
 
-// fixture is an object, and how healthy it is.
+// fixture is an object with its expected health.
 type fixture struct {
 	Name    string
 	Object  map[string]any
@@ -67,7 +67,7 @@ func fixtures(t *testing.T) []fixture {
 	return all
 }
 
-func TestHealthIsWhatTheConditionsSay(t *testing.T) {
+func TestHealthMatchesConditions(t *testing.T) {
 	read := overrides(t)
 	for _, f := range fixtures(t) {
 		t.Run(f.Name, func(t *testing.T) {
@@ -78,13 +78,13 @@ func TestHealthIsWhatTheConditionsSay(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got == nil || got.Status != f.Status || got.Message != f.Message {
-				t.Errorf("it is %+v, want %s: %s", got, f.Status, f.Message)
+				t.Errorf("got %+v, want %s: %s", got, f.Status, f.Message)
 			}
 		})
 	}
 }
 
-func TestEveryKindHasAHealth(t *testing.T) {
+func TestEveryKindHasHealthCheck(t *testing.T) {
 	read := overrides(t)
 	tested := map[string]bool{}
 	for _, f := range fixtures(t) {
@@ -105,15 +105,15 @@ func TestEveryKindHasAHealth(t *testing.T) {
 		}
 		kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
 		if read["operator.kcp.io/"+kind].HealthLua == "" {
-			t.Errorf("config/argocd has no health of %s", kind)
+			t.Errorf("config/argocd has no health check for %s", kind)
 		}
 		if !tested[kind] {
-			t.Errorf("no %s is among those whose health is tested", kind)
+			t.Errorf("no fixture tests the health of %s", kind)
 		}
 	}
 }
 
-func TestTheApplicationInstallsTheChart(t *testing.T) {
+func TestApplicationInstallsChart(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(config, "argocd/application.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -131,10 +131,10 @@ func TestTheApplicationInstallsTheChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if application.Spec.Source.TargetRevision != chart.AppVersion {
-		t.Errorf("it installs the revision %s, and the chart is of %s", application.Spec.Source.TargetRevision, chart.AppVersion)
+		t.Errorf("the Application has revision %s, and the chart has appVersion %s", application.Spec.Source.TargetRevision, chart.AppVersion)
 	}
 	if !application.Spec.SyncPolicy.SyncOptions.HasOption("ServerSideApply=true") {
-		t.Error("it does not apply at the server")
+		t.Error("the Application does not use server-side apply")
 	}
 	values, err := os.ReadFile(filepath.Join("../..", application.Spec.Source.Path, "values.yaml"))
 	if err != nil {
@@ -153,6 +153,6 @@ func TestTheApplicationInstallsTheChart(t *testing.T) {
 		}
 	}
 	if strings.Count(string(content), "kind: Application\n") != 1 {
-		t.Error("there is more than one Application")
+		t.Error("found more than one Application")
 	}
 }

@@ -1,3 +1,3 @@
-// Package argocd proves that Argo CD understands what config/argocd tells it, with Argo CD's own code. It is a module of its own
-// because nothing else here needs what that code depends on.
+// Package argocd tests config/argocd with the code of Argo CD. It is a separate module, because no other module needs the dependencies of
+// that code.
 package argocd

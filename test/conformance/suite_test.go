@@ -1,5 +1,5 @@
-// Package conformance runs Kubernetes' own end-to-end tests against one logical cluster: those that need neither nodes
-// nor the types that a logical cluster does not have.
+// Package conformance runs the conformance tests of Kubernetes against a logical cluster, except those that need nodes or types that a
+// logical cluster does not have.
 package conformance
 
 import (
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	framework.RegisterCommonFlags(flag.CommandLine)
 	framework.RegisterClusterFlags(flag.CommandLine)
 	flag.Parse()
-	// Nothing of a node is there to wait for, or to look at after a test.
+	// There are no nodes to wait for, or to inspect after a test.
 	framework.TestContext.AllowedNotReadyNodes = -1
 	framework.TestContext.DeleteNamespace = true
 	framework.AfterReadingAllFlags(&framework.TestContext)

@@ -154,7 +154,7 @@ func TestDefinitionsStaySmall(t *testing.T) {
 	}
 }
 
-func TestManifestsApply(t *testing.T) {
+func TestManifestsAreValid(t *testing.T) {
 	byKind := definitions(t)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

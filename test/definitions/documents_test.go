@@ -17,7 +17,7 @@ var (
 	patch    = regexp.MustCompile(`(?s)patch (rootshard|etcdcluster) \S+ --type=merge (?:-p |--patch=)'(\{.*?\})'`)
 )
 
-func TestWhatPagesTellPeopleToWriteApplies(t *testing.T) {
+func TestManifestsInDocumentationAreValid(t *testing.T) {
 	byKind := definitions(t)
 	samples := map[string]string{"rootshard": "RootShard", "etcdcluster": "EtcdCluster"}
 	for page, least := range documented {

@@ -135,7 +135,7 @@ var refusals = []struct {
 	{"a quota of nothing", "EtcdCluster", "", "spec: {quotaBackendBytes: 0}", "greater than or equal to 16777216"},
 }
 
-func TestBadInputIsRefusedWithASentence(t *testing.T) {
+func TestInvalidInputIsRefusedWithMessage(t *testing.T) {
 	byKind := definitions(t)
 	for _, c := range refusals {
 		t.Run(c.kind+": "+c.name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestEveryRuleRefusesSomething(t *testing.T) {
+func TestEveryRuleHasRefusedCase(t *testing.T) {
 	byKind := definitions(t)
 	var said []string
 	for _, c := range refusals {
@@ -171,7 +171,7 @@ func TestEveryRuleRefusesSomething(t *testing.T) {
 }
 
 // What looks like the refusals, and must be possible.
-func TestWhatIsAllowed(t *testing.T) {
+func TestValidInputIsAccepted(t *testing.T) {
 	byKind := definitions(t)
 	for _, c := range []struct {
 		name, kind, from, change string

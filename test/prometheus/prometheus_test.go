@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// files have alerts.
+// files contain the alerts.
 var files = []string{"../../config/prometheus/rules.yaml", "../../docs/examples/monitoring/prometheusrule.yaml"}
 
 var language = parser.NewParser(parser.Options{})
@@ -36,7 +36,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// alerts returns what Prometheus makes of the files, by name.
+// alerts returns the alerts of the files, as parsed by Prometheus, by name.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
 	byName := map[string]rulefmt.Rule{}
@@ -54,7 +54,7 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 		for _, group := range groups.Groups {
 			for _, rule := range group.Rules {
 				if _, twice := byName[rule.Alert]; twice || rule.Alert == "" {
-					t.Errorf("%s: there are two alerts %q", file, rule.Alert)
+					t.Errorf("%s: duplicate alert %q", file, rule.Alert)
 				}
 				byName[rule.Alert] = rule
 			}
@@ -63,12 +63,12 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return byName
 }
 
-// measured is what was measured in two hours, once a minute.
+// measured are samples of two hours, one each minute.
 type measured map[string]storage.Series
 
 const step, end = time.Minute, 2 * time.Hour
 
-// measure adds series, which are written as in the tests of promtool, and replaces those that have the same labels.
+// measure adds series, in the notation of promtool's tests, and replaces those with the same labels.
 func (m measured) measure(t *testing.T, series []string) {
 	t.Helper()
 	for _, line := range series {
@@ -116,7 +116,7 @@ func (s *seriesSet) At() storage.Series                { return s.at }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// raise returns what an expression finds at the end of the two hours.
+// raise returns the result of an expression at the end of the two hours.
 func (m measured) raise(t *testing.T, expression string) promql.Vector {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute})
@@ -134,7 +134,7 @@ func (m measured) raise(t *testing.T, expression string) promql.Vector {
 
 var usedLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 
-func TestAlertsAreRaisedWhenTheyShouldBe(t *testing.T) {
+func TestAlertsAreRaisedInTheirSituations(t *testing.T) {
 	all := alerts(t)
 	var file struct {
 		Well   []string
@@ -144,14 +144,14 @@ func TestAlertsAreRaisedWhenTheyShouldBe(t *testing.T) {
 	}
 	read(t, "testdata/situations.yaml", &file)
 	shown := map[string]bool{}
-	for _, situation := range append(file.Raised, struct{ Alerts, Series []string }{}) { // the last: all is well
+	for _, situation := range append(file.Raised, struct{ Alerts, Series []string }{}) { // in the last situation, all is well
 		m := measured{}
 		m.measure(t, file.Well)
 		m.measure(t, situation.Series)
 		for name, rule := range all {
 			found := m.raise(t, rule.Expr)
 			if expected := slices.Contains(situation.Alerts, name); expected != (len(found) == 1) {
-				t.Errorf("%s is raised %d times by %q", name, len(found), situation.Series)
+				t.Errorf("%s: raised %d times by %q", name, len(found), situation.Series)
 				continue
 			} else if !expected {
 				continue
@@ -159,17 +159,17 @@ func TestAlertsAreRaisedWhenTheyShouldBe(t *testing.T) {
 			shown[name] = true
 			for _, used := range usedLabel.FindAllStringSubmatch(rule.Annotations["summary"], -1) {
 				if found[0].Metric.Get(used[1]) == "" {
-					t.Errorf("%s: what is found has no label %s", name, used[1])
+					t.Errorf("%s: the result has no label %s", name, used[1])
 				}
 			}
 		}
 	}
 	for name, rule := range all {
 		if !shown[name] {
-			t.Errorf("no situation shows when %s is raised", name)
+			t.Errorf("no situation raises %s", name)
 		}
 		if severity := rule.Labels["severity"]; severity != "warning" && severity != "critical" || rule.Annotations["summary"] == "" {
-			t.Errorf("%s does not tell how urgent it is, or what happened", name)
+			t.Errorf("%s has no severity or no summary", name)
 		}
 	}
 }

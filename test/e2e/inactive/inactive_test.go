@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// mark changes the annotation of a cluster and waits until its phase follows. value is JSON.
+// mark sets the annotation of a cluster to a JSON value, and waits until the cluster has the phase.
 func mark(t *testing.T, cluster *kcptest.Cluster, value string, phase corev1alpha1.LogicalClusterPhase) {
 	t.Helper()
 	logicalClusters := cluster.Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters)
@@ -28,19 +28,19 @@ func mark(t *testing.T, cluster *kcptest.Cluster, value string, phase corev1alph
 	if _, err := logicalClusters.Patch(kcptest.Context(t), "cluster", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the phase follows", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the phase changes", func(ctx context.Context) error {
 		lc, err := logicalClusters.Get(ctx, "cluster", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if found, _, _ := unstructured.NestedString(lc.Object, "status", "phase"); found != string(phase) {
-			return fmt.Errorf("it is %s", found)
+			return fmt.Errorf("got phase %s", found)
 		}
 		return nil
 	})
 }
 
-func TestAnInactiveClusterServesNobodyUntilItIsActivated(t *testing.T) {
+func TestInactiveClusterRefusesRequestsUntilActivated(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster, neighbour := server.Cluster(t), server.Cluster(t)
@@ -51,7 +51,7 @@ func TestAnInactiveClusterServesNobodyUntilItIsActivated(t *testing.T) {
 		_, err := cluster.Kube(t, user).CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 		if !strings.Contains(err.Error(), "logical cluster is marked inactive") {
-			t.Errorf("%s is told: %v", user.Name, err)
+			t.Errorf("as %s: got %v", user.Name, err)
 		}
 	}
 	below := "/clusters/" + cluster.Name
@@ -61,16 +61,16 @@ func TestAnInactiveClusterServesNobodyUntilItIsActivated(t *testing.T) {
 		"/apis/core.kcp.io/v1alpha1/logicalclusters": http.StatusOK, "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster": http.StatusOK,
 	} {
 		if code, body := cluster.Raw(t, kcptest.Masters, http.MethodGet, below+path, nil, ""); code != want {
-			t.Errorf("%s answers %d %.300s", path, code, body)
+			t.Errorf("%s returned %d %.300s", path, code, body)
 		}
 	}
-	// Who may not see it while it is active may not see it now.
+	// A user without permission to read the LogicalCluster while it is active does not get permission while it is inactive.
 	if code, _ := cluster.Raw(t, kcptest.Bob, http.MethodGet, below+"/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", nil, ""); code != http.StatusForbidden {
-		t.Errorf("a stranger gets the LogicalCluster: %d", code)
+		t.Errorf("reading the LogicalCluster without permission: got %d", code)
 	}
 	neighbour.Kubectl(t, "create", "configmap", "served")
 	mark(t, cluster, `null`, corev1alpha1.LogicalClusterPhaseReady)
-	kcptest.Eventually(t, "it is served again", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the cluster is served again", func(ctx context.Context) error {
 		_, err := cluster.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{})
 		return err
 	})
@@ -101,12 +101,12 @@ func next(t *testing.T, w watch.Interface, name string) (ok bool) {
 				return true
 			}
 		case <-deadline:
-			t.Fatalf("no event of %s, and no end of the watch", name)
+			t.Fatalf("timed out waiting for an event of %s or the end of the watch", name)
 		}
 	}
 }
 
-func TestOpenWatchesEndWithTheService(t *testing.T) {
+func TestWatchesEndWhenClusterBecomesInactive(t *testing.T) {
 	// Not in parallel: watches of all clusters end as well.
 	cluster, neighbour := server.Cluster(t), server.Cluster(t)
 	ours, theirs, all := follow(t, cluster), follow(t, neighbour), follow(t, server.Named("*"))
@@ -124,22 +124,22 @@ func TestOpenWatchesEndWithTheService(t *testing.T) {
 	cluster.Kubectl(t, "create", "configmap", "seen")
 	for _, w := range []watch.Interface{ours, all} {
 		if !next(t, w, "seen") {
-			t.Fatal("a watch has ended too early")
+			t.Fatal("a watch ended too early")
 		}
 	}
 	mark(t, cluster, `"true"`, corev1alpha1.LogicalClusterPhaseInactive)
 	if next(t, ours, "nothing") || next(t, all, "nothing") || next(t, impersonated, "nothing") {
-		t.Error("a watch goes on")
+		t.Error("a watch continues")
 	}
 	neighbour.Kubectl(t, "create", "configmap", "also-seen")
 	if !next(t, theirs, "also-seen") {
-		t.Error("the watch of another cluster has ended")
+		t.Error("the watch of another cluster ended")
 	}
 	_, err = cluster.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").Watch(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAnInactiveClusterCanBeDeletedWithWhatItHolds(t *testing.T) {
+func TestInactiveClusterCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -157,22 +157,22 @@ func TestAnInactiveClusterCanBeDeletedWithWhatItHolds(t *testing.T) {
 	}
 	for _, c := range left.Items {
 		if c.Annotations["kcp.io/cluster"] == cluster.Name {
-			t.Errorf("the ConfigMap %s/%s is left", c.Namespace, c.Name)
+			t.Errorf("ConfigMap %s/%s remains", c.Namespace, c.Name)
 		}
 	}
 }
 
-func TestOnlyAReadyClusterBecomesInactive(t *testing.T) {
+func TestOnlyReadyClustersBecomeInactive(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Grant(t, kcptest.Alice, "cluster-admin")
 	logicalClusters := cluster.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"false"}}}`, corev1alpha1.InactiveAnnotation)
 	if _, err := logicalClusters.Patch(kcptest.Context(t), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		t.Errorf("the administrator of a Ready cluster may not change the annotation: %v", err)
+		t.Errorf("changing the annotation as the administrator of a Ready cluster: %v", err)
 	}
 	if code, _ := cluster.Raw(t, kcptest.Alice, http.MethodGet, "/clusters/"+cluster.Name+"/api", nil, ""); code != http.StatusOK {
-		t.Errorf("a cluster that is marked \"false\" answers %d", code)
+		t.Errorf("a cluster with the annotation \"false\" returned %d", code)
 	}
 	mark(t, cluster, `"true"`, corev1alpha1.LogicalClusterPhaseInactive)
 }

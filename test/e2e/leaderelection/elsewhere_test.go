@@ -8,15 +8,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// The other server has no event of the workspace when it is asked for it. It has to look at etcd.
-func TestWorkspacesAreUsedThroughAnotherServerAtOnce(t *testing.T) {
+// The other server has no event of the workspace when it gets the request. It must read the workspace from etcd.
+func TestNewWorkspaceIsServedByOtherServersImmediately(t *testing.T) {
 	port, err := kcptest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
 	here := start(t, fmt.Sprintf("--embedded-etcd-client-port=%d", port))
 	gate, address := newGate(t, fmt.Sprintf("127.0.0.1:%d", port))
-	// However long this takes, the other server does not end requests because it has no events.
+	// This delay is not limited: the other server does not close connections while it has no events.
 	there := start(t, "--etcd-servers=http://"+address, "--run-controllers=false", "--authorization-max-staleness=0")
 	organization := here.Organization(t, kcptest.Alice)
 	for name, read := range map[string]func(path, cluster string) (used, key string){
@@ -30,10 +30,10 @@ func TestWorkspacesAreUsedThroughAnotherServerAtOnce(t *testing.T) {
 			gate.openAtReadOf(key)
 			code, body := there.Get(t, kcptest.Alice, "/clusters/"+used+"/api/v1/namespaces/default")
 			if code != http.StatusOK {
-				t.Errorf("at another server right after it became ready: %d %s", code, body)
+				t.Errorf("another server, immediately after the workspace became ready: got %d %s", code, body)
 			}
 			if !gate.wasRead() {
-				t.Error("the other server did not look at etcd")
+				t.Error("the other server did not read from etcd")
 			}
 		})
 	}

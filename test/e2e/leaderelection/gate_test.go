@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// gate passes the calls of a server on to etcd. It can hold the events of watches back.
+// gate forwards the calls of a server to etcd. It can hold back the events of watches.
 type gate struct {
 	etcd *grpc.ClientConn
 
 	mu     sync.Mutex
-	opened chan struct{} // is closed while events pass
+	opened chan struct{} // closed while events pass
 	key    []byte        // a read of a key that contains it opens the gate
-	read   bool          // the gate was opened by that
+	read   bool          // this read has opened the gate
 }
 
 // newGate returns a gate in front of the etcd at an address, and the address of the gate.
@@ -49,21 +49,21 @@ func newGate(t *testing.T, address string) (*gate, string) {
 	return g, listener.Addr().String()
 }
 
-// shut holds events back.
+// shut makes the gate hold back events.
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.opened, g.key, g.read = make(chan struct{}), nil, false
 }
 
-// openAtReadOf lets events pass once a key that contains a text is read.
+// openAtReadOf lets events pass after a read of a key that contains text.
 func (g *gate) openAtReadOf(text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.key = []byte(text)
 }
 
-// wasRead returns whether the key was read since the gate was shut.
+// wasRead reports whether the key was read since shut.
 func (g *gate) wasRead() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +119,7 @@ func (g *gate) pass(_ any, from grpc.ServerStream) error {
 		if err := to.RecvMsg(&response); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return err // with the status of the call
+			return err // contains the status of the call
 		}
 		if method == "/etcdserverpb.Watch/Watch" {
 			g.await(ctx)
@@ -130,7 +130,7 @@ func (g *gate) pass(_ any, from grpc.ServerStream) error {
 	}
 }
 
-// asItIs is an encoding.CodecV2 of messages that are bytes.
+// asItIs is an encoding.CodecV2 for messages that are bytes.
 type asItIs struct{}
 
 func (asItIs) Name() string { return "proto" }

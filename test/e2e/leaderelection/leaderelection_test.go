@@ -1,4 +1,4 @@
-// Package leaderelection proves that several processes on one etcd share the work: all serve, and one runs the controllers.
+// Package leaderelection tests several processes on one etcd: all serve, and one of them runs the controllers.
 package leaderelection
 
 import (
@@ -21,12 +21,12 @@ func start(t *testing.T, flags ...string) *kcptest.Server {
 	return kcptest.StartIn(t, t.TempDir(), flags...)
 }
 
-// leads tells whether a server says that it is the leader.
+// leads reports whether the metrics of a server say that it is the leader.
 func leads(t *testing.T, server *kcptest.Server) bool {
 	t.Helper()
 	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/metrics", nil, "")
 	if code != http.StatusOK {
-		t.Fatalf("/metrics answers %d", code)
+		t.Fatalf("/metrics returned %d", code)
 	}
 	return strings.Contains(string(body), `leader_election_master_status{name="kcp-controllers"} 1`)
 }
@@ -38,20 +38,20 @@ func holder(ctx context.Context, t *testing.T, server *kcptest.Server) (string, 
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", fmt.Errorf("nobody holds the lease")
+		return "", fmt.Errorf("the lease has no holder")
 	}
 	if d := lease.Spec.LeaseDurationSeconds; d == nil || *d != 60 {
-		t.Errorf("the lease lasts %v seconds", d)
+		t.Errorf("the lease has a duration of %v seconds", d)
 	}
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// elsewhere is the cluster of one server at another one of the same etcd.
+// elsewhere returns the same cluster on another server with the same etcd.
 func elsewhere(cluster *kcptest.Cluster, at *kcptest.Server) *kcptest.Cluster {
 	return at.Named(cluster.Name)
 }
 
-func TestOneProcessRunsTheControllersAndAnotherTakesOver(t *testing.T) {
+func TestOneProcessRunsControllersAndAnotherTakesOver(t *testing.T) {
 	port, err := kcptest.FreePort()
 	if err != nil {
 		t.Fatal(err)
@@ -60,22 +60,22 @@ func TestOneProcessRunsTheControllersAndAnotherTakesOver(t *testing.T) {
 	flags := []string{fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", port), "--enable-leader-election"}
 	first := start(t, flags...)
 	var leader string
-	kcptest.Eventually(t, "the first process leads", func(ctx context.Context) (err error) {
+	kcptest.Eventually(t, "the first process is the leader", func(ctx context.Context) (err error) {
 		if leader, err = holder(ctx, t, storage); err == nil && !leads(t, first) {
-			err = fmt.Errorf("%s does", leader)
+			err = fmt.Errorf("the leader is %s", leader)
 		}
 		return err
 	})
 	second := start(t, flags...)
-	cluster := second.Cluster(t) // ready, and with its namespaces: by the controllers of the first process
+	cluster := second.Cluster(t) // the controllers of the first process make it ready and create its namespaces
 	due := dueRequest(t, elsewhere(cluster, storage))
 	if leads(t, second) || leads(t, storage) {
-		t.Error("two processes lead")
+		t.Error("both processes are leaders")
 	}
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the second process leads", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the second process is the leader", func(ctx context.Context) error {
 		now, err := holder(ctx, t, storage)
 		if err == nil && (now == leader || !leads(t, second)) {
 			err = fmt.Errorf("%s holds the lease", now)
@@ -95,7 +95,7 @@ func TestOneProcessRunsTheControllersAndAnotherTakesOver(t *testing.T) {
 	}
 }
 
-// dueRequest makes a CertificateSigningRequest that was denied long ago.
+// dueRequest creates a CertificateSigningRequest with a denial in the past, which is due for deletion.
 func dueRequest(t *testing.T, cluster *kcptest.Cluster) string {
 	t.Helper()
 	ctx := kcptest.Context(t)

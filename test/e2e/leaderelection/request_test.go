@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// request returns a request for a certificate, in PEM.
+// request returns a certificate request in PEM.
 func request(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

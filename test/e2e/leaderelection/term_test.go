@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// hold writes who holds the lease, as another process would.
+// hold writes a holder into the lease, as another process would.
 func hold(t *testing.T, server *kcptest.Server, identity string) {
 	t.Helper()
 	now := metav1.NowMicro().UTC().Format(metav1.RFC3339Micro)
@@ -23,19 +23,19 @@ func hold(t *testing.T, server *kcptest.Server, identity string) {
 	}
 }
 
-func TestAProcessThatLosesTheLeaseServesOnAndCanLeadAgain(t *testing.T) {
+func TestProcessWithoutLeaseServesRequestsAndCanBecomeLeaderAgain(t *testing.T) {
 	server := start(t, "--enable-leader-election")
-	kcptest.Eventually(t, "the process leads", func(context.Context) error {
+	kcptest.Eventually(t, "the process is the leader", func(context.Context) error {
 		if !leads(t, server) {
-			return fmt.Errorf("it does not")
+			return fmt.Errorf("it is not the leader")
 		}
 		return nil
 	})
 	before := server.Cluster(t)
 	hold(t, server, "another-process")
-	kcptest.Eventually(t, "the process does not lead", func(context.Context) error {
+	kcptest.Eventually(t, "the process is not the leader", func(context.Context) error {
 		if leads(t, server) {
-			return fmt.Errorf("it does")
+			return fmt.Errorf("it is the leader")
 		}
 		return nil
 	})
@@ -56,16 +56,16 @@ func TestAProcessThatLosesTheLeaseServesOnAndCanLeadAgain(t *testing.T) {
 		phase, _, _ := unstructured.NestedString(lc.Object, "status", "phase")
 		return phase
 	}
-	for range 50 { // long enough for controllers that run, which take a few milliseconds
+	for range 50 { // running controllers would need a few milliseconds
 		before.Kube(t, kcptest.Masters).CoreV1().Namespaces().Get(kcptest.Context(t), "default", metav1.GetOptions{})
 		if found := phase(kcptest.Context(t)); found == "Ready" {
-			t.Fatal("controllers run in a process that does not lead")
+			t.Fatal("controllers run in a process that is not the leader")
 		}
 	}
 	hold(t, server, "")
 	kcptest.Eventually(t, "the controllers run again", func(ctx context.Context) error {
 		if found := phase(ctx); found != "Ready" {
-			return fmt.Errorf("the phase of the new cluster is %q", found)
+			return fmt.Errorf("the new cluster has phase %q", found)
 		}
 		_, err := waiting.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestFlagsOfTodaysServersDoWhatTheySay(t *testing.T) {
+func TestFlagsOfExistingServersWork(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := kcptest.NewAuthority(dir, "published")
 	if err != nil {
@@ -51,21 +51,21 @@ func TestFlagsOfTodaysServersDoWhatTheySay(t *testing.T) {
 	}
 	for _, want := range []string{"WorkspaceMounts is always on", "CacheAPIs is always on", "WorkspaceAuthentication is always on", "LogicalClusterMigration has no effect"} {
 		if !strings.Contains(string(log), want) {
-			t.Errorf("the log does not say %q", want)
+			t.Errorf("the log does not contain %q", want)
 		}
 	}
 
 	cluster := server.Cluster(t)
 	core := cluster.Kube(t, kcptest.Masters).CoreV1()
 	ctx := kcptest.Context(t)
-	for _, namespace := range []string{"default", "made"} { // one is there from the beginning, a controller fills the other
+	for _, namespace := range []string{"default", "made"} { // the first one is a default object, a controller writes the second one
 		if namespace == "made" {
 			cluster.Kubectl(t, "create", "namespace", namespace)
 		}
-		kcptest.Eventually(t, "the certificates are published in "+namespace, func(ctx context.Context) error {
+		kcptest.Eventually(t, "the CA certificates are published in "+namespace, func(ctx context.Context) error {
 			found, err := core.ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 			if err == nil && found.Data["ca.crt"] != string(published) {
-				err = fmt.Errorf("they are %q", found.Data["ca.crt"])
+				err = fmt.Errorf("got %q", found.Data["ca.crt"])
 			}
 			return err
 		})
@@ -76,13 +76,13 @@ func TestFlagsOfTodaysServersDoWhatTheySay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var kept string
-	kcptest.Eventually(t, "the secret holds a token", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the secret has a token", func(ctx context.Context) error {
 		filled, err := core.Secrets("default").Get(ctx, "robot", metav1.GetOptions{})
 		if err != nil || len(filled.Data["token"]) == 0 {
-			return fmt.Errorf("it holds %d keys, %w", len(filled.Data), err)
+			return fmt.Errorf("got %d keys, %w", len(filled.Data), err)
 		}
 		if string(filled.Data["ca.crt"]) != string(published) {
-			t.Errorf("its certificates are %q", filled.Data["ca.crt"])
+			t.Errorf("got CA certificates %q", filled.Data["ca.crt"])
 		}
 		kept = string(filled.Data["token"])
 		return nil
@@ -96,24 +96,24 @@ func TestFlagsOfTodaysServersDoWhatTheySay(t *testing.T) {
 			t.Errorf("%s is not signed with the key of its flag", c.what)
 		}
 		_, err := cluster.Kube(t, kcptest.User{Name: c.what, Token: c.token}).CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
-		kcptest.WantReason(t, err, metav1.StatusReasonForbidden) // known, without rights
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden) // authenticated, without permissions
 	}
 }
 
-func TestFilesOfFlagsThatCannotBeReadAreNamed(t *testing.T) {
+func TestErrorsNameFlagsWithUnreadableFiles(t *testing.T) {
 	for _, flag := range []string{"--root-ca-file", "--service-account-private-key-file", "--token-auth-file"} {
 		server, err := kcptest.Start(t.TempDir(), flag+"="+filepath.Join(t.TempDir(), "missing"))
 		if err == nil {
 			server.Kill()
-			t.Fatalf("the server runs without the file of %s", flag)
+			t.Fatalf("the server started without the file of %s", flag)
 		}
 		if !strings.Contains(err.Error(), flag+": open ") {
-			t.Errorf("%s: the refusal is %v", flag, err)
+			t.Errorf("%s: got error %v", flag, err)
 		}
 	}
 }
 
-// signedBy tells whether a token has a signature of the elliptic key in a file.
+// signedBy reports whether a token is signed with the elliptic curve key in a file.
 func signedBy(t *testing.T, token, keyFile string) bool {
 	t.Helper()
 	key, err := keyutil.PrivateKeyFromFile(keyFile)

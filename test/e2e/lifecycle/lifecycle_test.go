@@ -1,4 +1,4 @@
-// Package lifecycle proves that a server starts, stops, restarts and fails as an operator expects.
+// Package lifecycle tests that a server starts, stops, restarts and fails as operators expect.
 package lifecycle
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAServerTellsWhatToTypeNext(t *testing.T) {
+func TestServerPrintsNextCommands(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir())
-	kcptest.Eventually(t, "the server greets", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the server prints its message", func(ctx context.Context) error {
 		log, err := os.ReadFile(server.Log)
 		if err != nil {
 			return err
 		}
 		for _, want := range []string{"kcp is ready at https://", "export KUBECONFIG=", "admin.kubeconfig", "kubectl"} {
 			if !strings.Contains(string(log), want) {
-				return fmt.Errorf("%q is not in its output", want)
+				return fmt.Errorf("%q is missing in its output", want)
 			}
 		}
 		return nil
@@ -42,19 +42,19 @@ func TestAServerTellsWhatToTypeNext(t *testing.T) {
 	}
 }
 
-func TestTheAdministratorsKubeconfigWorks(t *testing.T) {
+func TestKubeconfigOfAdministratorWorks(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir())
 	info, err := os.Stat(server.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("its mode is %s", info.Mode())
+		t.Errorf("got mode %s", info.Mode())
 	}
 	kubectl := server.Named("root").Command(t, "kubectl", kcptest.Anonymous)
 	with := func(args ...string) []string { return append([]string{"--kubeconfig=" + server.Kubeconfig()}, args...) }
 	if current := strings.TrimSpace(kubectl.Run(t, with("config", "current-context")...)); current != "root" {
-		t.Errorf("the current context is %q", current)
+		t.Errorf("got current context %q", current)
 	}
 	for _, name := range []string{"root", "system:admin"} {
 		kubectl.Run(t, with("--context="+name, "get", "namespaces")...)
@@ -63,25 +63,25 @@ func TestTheAdministratorsKubeconfigWorks(t *testing.T) {
 		kubectl.Run(t, with("--context="+name, "get", "--raw=/readyz")...)
 	}
 	if who := kubectl.Run(t, with("auth", "whoami", "--output=jsonpath={.status.userInfo.username}")...); who != "kcp-admin" {
-		t.Errorf("the administrator is %q", who)
+		t.Errorf("got user %q", who)
 	}
 }
 
-func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
+func TestSecondServerWithSameDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	first := kcptest.StartIn(t, dir)
 	second, err := kcptest.Start(dir)
 	if err == nil {
 		second.Kill()
-		t.Fatal("the second server runs")
+		t.Fatal("the second server started")
 	}
 	if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "another") {
-		t.Errorf("the refusal does not say that another server uses the directory: %v", err)
+		t.Errorf("the error does not mention another server that uses the directory: %v", err)
 	}
-	first.Cluster(t) // the first one does not mind
+	first.Cluster(t) // the first server is not affected
 }
 
-func TestARestartedServerHasWhatWasStored(t *testing.T) {
+func TestRestartedServerHasStoredObjects(t *testing.T) {
 	dir := t.TempDir()
 	server := kcptest.StartIn(t, dir)
 	cluster := server.Cluster(t)
@@ -93,15 +93,15 @@ func TestARestartedServerHasWhatWasStored(t *testing.T) {
 	server = kcptest.StartIn(t, dir)
 	cluster = server.Named(cluster.Name)
 	if data := cluster.Kubectl(t, "get", "configmap", "kept", "--output=jsonpath={.data.a}"); data != "b" {
-		t.Errorf("the data is %q", data)
+		t.Errorf("got data %q", data)
 	}
 	robot := kcptest.User{Name: "default", Token: token}
 	_, err := cluster.Kube(t, robot).CoreV1().ConfigMaps("default").Get(kcptest.Context(t), "kept", metav1.GetOptions{})
-	kcptest.WantReason(t, err, metav1.StatusReasonForbidden) // known, without rights: the signing key is the same
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden) // authenticated with the same signing key, without permissions
 	cluster.Kubectl(t, "create", "namespace", "afterwards")
 }
 
-func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
+func TestAcknowledgedWritesSurviveKills(t *testing.T) {
 	const kills, writers = 5, 4
 	dir := t.TempDir()
 	server := kcptest.StartIn(t, dir)
@@ -125,9 +125,9 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 			})
 		}
 		target := int64(kill+1) * 100
-		kcptest.Eventually(t, "enough is written", func(context.Context) error {
+		kcptest.Eventually(t, "enough objects are written", func(context.Context) error {
 			if written := count.Load(); written < target {
-				return fmt.Errorf("only %d", written)
+				return fmt.Errorf("got %d", written)
 			}
 			return nil
 		})
@@ -144,7 +144,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 		}
 		acknowledged.Range(func(name, uid any) bool {
 			if stored[name.(string)] != uid {
-				t.Errorf("after kill %d: %s was acknowledged as %s and is %q", kill+1, name, uid, stored[name.(string)])
+				t.Errorf("after kill %d: %s was acknowledged with UID %s and has %q", kill+1, name, uid, stored[name.(string)])
 			}
 			return true
 		})
@@ -152,7 +152,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	t.Logf("%d acknowledged writes survived %d kills", count.Load(), kills)
 }
 
-func TestIdleClustersAddNoGoroutineAndNoMetricSeries(t *testing.T) {
+func TestIdleClustersAddNoGoroutinesOrSeries(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir())
 	grow := func(clusters int) {
 		var group sync.WaitGroup
@@ -170,14 +170,14 @@ func TestIdleClustersAddNoGoroutineAndNoMetricSeries(t *testing.T) {
 		}
 		group.Wait()
 	}
-	grow(20) // so that everything that is there once is there
+	grow(20) // to create everything that exists only once
 	goroutines, series := settled(t, server)
 	grow(100)
 	kcptest.Eventually(t, "100 more clusters add neither goroutines nor series", func(context.Context) error {
 		nowGoroutines, nowSeries := settled(t, server)
-		// Connections of clients come and go; a series per code and verb may appear late.
+		// Connections of clients open and close, and a series for a code and verb may appear late.
 		if nowGoroutines > goroutines+30 || nowSeries > series+100 {
-			return fmt.Errorf("%d goroutines were %d, %d series were %d", nowGoroutines, goroutines, nowSeries, series)
+			return fmt.Errorf("got %d goroutines, before %d, and %d series, before %d", nowGoroutines, goroutines, nowSeries, series)
 		}
 		return nil
 	})
@@ -188,7 +188,7 @@ func settled(t *testing.T, server *kcptest.Server) (goroutines, series int) {
 	t.Helper()
 	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/metrics", nil, "")
 	if code != http.StatusOK {
-		t.Fatalf("/metrics answers %d: %.300s", code, body)
+		t.Fatalf("/metrics returned %d: %.300s", code, body)
 	}
 	lines := bufio.NewScanner(strings.NewReader(string(body)))
 	lines.Buffer(nil, 1<<20)
@@ -205,12 +205,12 @@ func settled(t *testing.T, server *kcptest.Server) (goroutines, series int) {
 		}
 	}
 	if goroutines == 0 {
-		t.Fatal("the metrics do not tell the number of goroutines")
+		t.Fatal("the metrics do not contain the number of goroutines")
 	}
 	return goroutines, series
 }
 
-func TestTheRootDirectoryIsItsOwnersOnly(t *testing.T) {
+func TestRootDirectoryIsAccessibleOnlyToOwner(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir())
 	err := filepath.WalkDir(server.Root, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
@@ -233,8 +233,8 @@ func TestTheRootDirectoryIsItsOwnersOnly(t *testing.T) {
 	}
 }
 
-// A client that keeps its connection meets no server that has stopped accepting requests.
-func TestAServerThatStopsAsksClientsToCloseTheirConnections(t *testing.T) {
+// A client that keeps a connection must not send requests to a server that has stopped accepting them.
+func TestStoppingServerAsksClientsToCloseConnections(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir(), "--shutdown-delay-duration=3s")
 	connections := map[string]*http.Client{}
 	for _, protocol := range []string{"http/1.1", "h2"} {

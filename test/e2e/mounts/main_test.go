@@ -1,4 +1,4 @@
-// Package mounts proves what workspaces are that are mounted: served by the server that an object names, never by this one.
+// Package mounts tests mounted workspaces, whose requests the server forwards to the server in the status of an object.
 package mounts
 
 import (
@@ -18,8 +18,7 @@ import (
 
 var (
 	server *kcptest.Server
-	// elsewhere is a server of somebody else that mounts may lead to; last is the last request that it got below
-	// remembered.
+	// elsewhere is another server, to which mounts may refer. last is the last request that it received below remembered.
 	elsewhere *httptest.Server
 	last      atomic.Pointer[http.Request]
 )
@@ -52,7 +51,7 @@ func run(m *testing.M) int {
 	return server.Run(m)
 }
 
-// echo upgrades a connection, and repeats what comes.
+// echo upgrades a connection, and sends back what it receives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	connection, buffer, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -63,7 +62,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(connection, buffer)
 }
 
-// start starts a server that trusts elsewhere.
+// start starts a server that trusts the certificate of elsewhere.
 func start(dir string) (*kcptest.Server, error) {
 	ca := filepath.Join(dir, "elsewhere.crt")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: elsewhere.Certificate().Raw}), 0o600); err != nil {

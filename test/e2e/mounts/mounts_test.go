@@ -36,7 +36,7 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// mounting returns a workspace that is mounted from a KubeCluster.
+// mounting returns a workspace that mounts a KubeCluster.
 func mounting(name, from string) *unstructured.Unstructured {
 	ws := kcptest.Workspace(name, "", "")
 	_ = unstructured.SetNestedMap(ws.Object, map[string]any{"apiVersion": kubeClusters.GroupVersion().String(), "kind": "KubeCluster", "name": from}, "spec", "mount", "ref")
@@ -50,7 +50,7 @@ func create(t *testing.T, in *kcptest.Cluster, ws *unstructured.Unstructured) {
 	}
 }
 
-// point makes a KubeCluster, if there is none yet, and writes its status.
+// point creates a KubeCluster if it does not exist, and writes its status.
 func point(t *testing.T, in *kcptest.Cluster, name, phase, url string) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -72,7 +72,7 @@ func point(t *testing.T, in *kcptest.Cluster, name, phase, url string) {
 	}
 }
 
-// want waits until a mounted workspace has a phase, and its condition a reason and a message that contains text.
+// want waits until a mounted workspace has a phase, and a condition with a reason and a message that contains text.
 func want(t *testing.T, in *kcptest.Cluster, name string, phase corev1alpha1.LogicalClusterPhase, reason, text string) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("workspace %s is %s", name, phase), func(context.Context) error {
@@ -82,33 +82,33 @@ func want(t *testing.T, in *kcptest.Cluster, name string, phase corev1alpha1.Log
 				return nil
 			}
 		}
-		return fmt.Errorf("its status is %+v", got.Status)
+		return fmt.Errorf("got status %+v", got.Status)
 	})
 }
 
-// get asks for the ConfigMaps of a workspace, and returns the code and the Status of the answer.
+// get lists the ConfigMaps of a workspace, and returns the code and the Status of the response.
 func get(t *testing.T, path string, user kcptest.User, header http.Header) (int, metav1.Status) {
 	t.Helper()
 	code, body := server.Named("root").Raw(t, user, http.MethodGet, "/clusters/"+path+"/api/v1/namespaces/default/configmaps", header, "")
 	status := metav1.Status{}
 	if err := json.Unmarshal(body, &status); err != nil {
-		t.Fatalf("%s answers %d %s", path, code, body)
+		t.Fatalf("%s returned %d %s", path, code, body)
 	}
 	return code, status
 }
 
-// wantCode waits until a workspace answers with a code: what its object says takes effect a moment after its phase.
+// wantCode waits until a workspace returns a code: the status of the object takes effect shortly after the phase.
 func wantCode(t *testing.T, path string, wanted int) {
 	t.Helper()
-	kcptest.Eventually(t, fmt.Sprintf("%s answers %d", path, wanted), func(context.Context) error {
+	kcptest.Eventually(t, fmt.Sprintf("%s returns %d", path, wanted), func(context.Context) error {
 		if code, status := get(t, path, kcptest.Alice, nil); code != wanted {
-			return fmt.Errorf("it answers %d %s", code, status.Message)
+			return fmt.Errorf("got %d %s", code, status.Message)
 		}
 		return nil
 	})
 }
 
-func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
+func TestMountedWorkspaceFollowsObject(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -124,11 +124,11 @@ func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
 	point(t, org, "prod", "Ready", url)
 	want(t, org, "mounted", "Ready", "", "")
 	if ws := org.GetWorkspace(t, "mounted"); ws.Spec.URL != url || ws.Spec.Cluster != "" || ws.Spec.Type != nil || ws.Labels["tenancy.kcp.io/phase"] != "Ready" {
-		t.Errorf("the workspace is %+v", ws)
+		t.Errorf("got workspace %+v", ws)
 	}
 	wantCode(t, path, http.StatusOK)
 
-	// Who works in one works in the other.
+	// Both workspaces have the same objects.
 	mounted := server.Named(path)
 	watch, err := mounted.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -142,7 +142,7 @@ func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.Error("a watch through the mount did not see it")
+		t.Error("a watch through the mount did not receive the object")
 	}
 	if _, err := behind.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, "made-through-the-mount", metav1.GetOptions{}); err != nil {
 		t.Error(err)
@@ -151,16 +151,16 @@ func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
 	point(t, org, "prod", "Unknown", url)
 	want(t, org, "mounted", "Unavailable", "MountObjectNotReady", `"Unknown"`)
 	wantCode(t, path, http.StatusServiceUnavailable)
-	for range watch.ResultChan() { // it ends with the mount
+	for range watch.ResultChan() { // the watch ends with the mount
 	}
 	if ctx.Err() != nil {
-		t.Error("a watch through the mount goes on without it")
+		t.Error("a watch continues without the mount")
 	}
 	point(t, org, "prod", "Ready", elsewhere.URL)
 	want(t, org, "mounted", "Ready", "", "")
-	kcptest.Eventually(t, "the mount leads elsewhere", func(context.Context) error {
+	kcptest.Eventually(t, "the mount forwards to the other server", func(context.Context) error {
 		if _, status := get(t, path, kcptest.Alice, nil); status.Kind != "Elsewhere" {
-			return fmt.Errorf("it answers %+v", status)
+			return fmt.Errorf("got %+v", status)
 		}
 		return nil
 	})
@@ -169,6 +169,6 @@ func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
 	org.Kubectl(t, "delete", "workspace", "mounted")
 	wantCode(t, path, http.StatusNotFound)
 	if _, err := behind.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, "made-through-the-mount", metav1.GetOptions{}); err != nil {
-		t.Errorf("what was mounted went with the mount: %v", err)
+		t.Errorf("the mounted content was deleted with the mount: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestWhoMayNotGetTheObjectMayNotMountFromIt(t *testing.T) {
+func TestMountingRequiresPermissionToGetObject(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -23,7 +23,7 @@ func TestWhoMayNotGetTheObjectMayNotMountFromIt(t *testing.T) {
 	workspaces := org.Dynamic(t, kcptest.Bob).Resource(kcptest.Workspaces)
 	refused := func(ws, text string) {
 		t.Helper()
-		kcptest.Eventually(t, "it is refused", func(context.Context) error {
+		kcptest.Eventually(t, "the mount is refused", func(context.Context) error {
 			_, err := workspaces.Create(ctx, mounting(ws, "prod"), metav1.CreateOptions{})
 			if err == nil || !strings.Contains(err.Error(), text) {
 				return fmt.Errorf("got %v, want %q", err, text)
@@ -37,17 +37,17 @@ func TestWhoMayNotGetTheObjectMayNotMountFromIt(t *testing.T) {
 	refused("stolen", "missing verb='get' permission on kubeclusters.contrib.example.org")
 	org.Kubectl(t, "create", "clusterrole", "prod", "--verb=get", "--resource=kubeclusters.contrib.example.org", "--resource-name=prod")
 	org.Kubectl(t, "create", "clusterrolebinding", "prod", "--clusterrole=prod", "--user="+kcptest.Bob.Name)
-	kcptest.Eventually(t, "Bob may mount", func(context.Context) error {
+	kcptest.Eventually(t, "Bob can mount", func(context.Context) error {
 		_, err := workspaces.Create(ctx, mounting("mounted", "prod"), metav1.CreateOptions{})
 		return err
 	})
 	want(t, org, "mounted", "Ready", "", "")
 	if _, err := workspaces.Create(ctx, mounting("other", "dev"), metav1.CreateOptions{}); err == nil {
-		t.Error("Bob may mount from what he may not get")
+		t.Error("Bob can mount an object that he has no permission to get")
 	}
 }
 
-func TestTheAnnotationOfOlderManifestsMounts(t *testing.T) {
+func TestAnnotationOfOlderManifestsIsSupported(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org, _ := ready(t, elsewhere.URL)
@@ -63,7 +63,7 @@ func TestTheAnnotationOfOlderManifestsMounts(t *testing.T) {
 	}
 	want(t, org, "legacy", "Ready", "", "")
 	if ws := org.GetWorkspace(t, "legacy"); ws.Spec.URL != elsewhere.URL || ws.Spec.Type != nil || ws.Spec.Cluster != "" {
-		t.Errorf("the workspace is %+v", ws.Spec)
+		t.Errorf("got workspace %+v", ws.Spec)
 	}
 	for annotation, text := range map[string]string{
 		"prod":                             "annotation experimental.tenancy.kcp.io/mount is invalid",

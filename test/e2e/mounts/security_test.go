@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// ready returns an organization with a ready workspace, mounted from url.
+// ready returns an organization with a ready workspace that mounts a URL.
 func ready(t *testing.T, url string) (org *kcptest.Cluster, path string) {
 	t.Helper()
 	org = server.Organization(t, kcptest.Alice)
@@ -26,16 +26,16 @@ func ready(t *testing.T, url string) (org *kcptest.Cluster, path string) {
 	create(t, org, mounting("mounted", "prod"))
 	want(t, org, "mounted", "Ready", "", "")
 	path = org.Name + ":mounted"
-	kcptest.Eventually(t, path+" leads somewhere", func(context.Context) error {
+	kcptest.Eventually(t, path+" forwards requests", func(context.Context) error {
 		if code, status := get(t, path, kcptest.Masters, nil); code == http.StatusNotFound || code == http.StatusServiceUnavailable {
-			return fmt.Errorf("it answers %d %s", code, status.Message)
+			return fmt.Errorf("got %d %s", code, status.Message)
 		}
 		return nil
 	})
 	return org, path
 }
 
-// installation is the URL at which users reach the server.
+// installation returns the URL with which users reach the server.
 func installation(t *testing.T) string {
 	t.Helper()
 	shard := &corev1alpha1.Shard{}
@@ -49,26 +49,26 @@ func installation(t *testing.T) string {
 	return shard.Spec.ExternalURL
 }
 
-func TestAMountGivesNobodyARight(t *testing.T) {
+func TestMountsGrantNoPermissions(t *testing.T) {
 	t.Parallel()
 	bobs := server.Organization(t, kcptest.Bob)
 	_, path := ready(t, server.Named("root").GetWorkspace(t, strings.TrimPrefix(bobs.Name, "root:")).Spec.URL)
 	for user, wanted := range map[string]int{"alice": http.StatusForbidden, "bob": http.StatusOK, "stranger": http.StatusForbidden} {
 		who := map[string]kcptest.User{"alice": kcptest.Alice, "bob": kcptest.Bob, "stranger": kcptest.Stranger}[user]
 		if code, status := get(t, path, who, nil); code != wanted {
-			t.Errorf("%s gets %d %s, want %d", user, code, status.Message, wanted)
+			t.Errorf("%s: got %d %s, want %d", user, code, status.Message, wanted)
 		}
 	}
-	// Whoever is not known to this server gets nowhere.
+	// Users that this server does not authenticate are refused.
 	if code, status := get(t, path, kcptest.Anonymous, nil); code != http.StatusForbidden || !strings.Contains(status.Message, "mounted") {
-		t.Errorf("anonymous gets %d %s", code, status.Message)
+		t.Errorf("anonymous: got %d %s", code, status.Message)
 	}
 	if code, _ := get(t, path, kcptest.User{Token: "forged"}, nil); code != http.StatusUnauthorized {
-		t.Errorf("a forged token gets %d", code)
+		t.Errorf("a forged token: got %d", code)
 	}
 }
 
-func TestNoIdentityButThatOfTheClientIsPassedOn(t *testing.T) {
+func TestMountsForwardOnlyIdentityOfClient(t *testing.T) {
 	t.Parallel()
 	_, path := ready(t, elsewhere.URL+remembered)
 	header := http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}, "X-Remote-Extra-Scopes": {"all"}, "Cookie": {"a=b"}}
@@ -77,11 +77,11 @@ func TestNoIdentityButThatOfTheClientIsPassedOn(t *testing.T) {
 	}
 	got := last.Load()
 	if got.URL.Path != remembered+"/api/v1/namespaces/default/configmaps" || got.Header.Get("Authorization") != "Bearer "+kcptest.Alice.Token {
-		t.Errorf("%s arrived with %v", got.URL, got.Header)
+		t.Errorf("the server received %s with %v", got.URL, got.Header)
 	}
 	for name := range got.Header {
 		if strings.HasPrefix(name, "X-Remote-") || strings.HasPrefix(name, "Impersonate-") || name == "Cookie" || name == "X-Forwarded-For" {
-			t.Errorf("the header %s arrived: %v", name, got.Header[name])
+			t.Errorf("the server received the header %s: %v", name, got.Header[name])
 		}
 	}
 	for name, value := range map[string]string{"Impersonate-User": "admin", "Impersonate-Group": "system:masters"} {
@@ -91,7 +91,7 @@ func TestNoIdentityButThatOfTheClientIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestAMountLeadsNowhereThatTheOperatorDoesNotKnow(t *testing.T) {
+func TestMountsForwardOnlyToConfiguredHosts(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	org.Define(t, definition())
@@ -107,13 +107,13 @@ func TestAMountLeadsNowhereThatTheOperatorDoesNotKnow(t *testing.T) {
 		point(t, org, "prod", "Ready", url)
 		want(t, org, "mounted", "Unavailable", "MountObjectNotReady", text)
 		if ws := org.GetWorkspace(t, "mounted"); ws.Spec.URL != "" {
-			t.Errorf("%s became the URL %s", url, ws.Spec.URL)
+			t.Errorf("%s was set as URL %s", url, ws.Spec.URL)
 		}
 		wantCode(t, org.Name+":mounted", http.StatusServiceUnavailable)
 	}
 }
 
-func TestMountsThatLeadToEachOtherAreFound(t *testing.T) {
+func TestLoopsOfMountsAreRefused(t *testing.T) {
 	t.Parallel()
 	org, path := ready(t, elsewhere.URL)
 	create(t, org, mounting("back", "back"))
@@ -122,31 +122,31 @@ func TestMountsThatLeadToEachOtherAreFound(t *testing.T) {
 	want(t, org, "back", "Ready", "", "")
 	wantCode(t, path, http.StatusInternalServerError)
 	if _, status := get(t, path, kcptest.Alice, nil); !strings.Contains(status.Message, "loop") {
-		t.Errorf("the answer is %+v", status)
+		t.Errorf("got %+v", status)
 	}
 }
 
-func TestNothingOfAMountedWorkspaceIsHere(t *testing.T) {
+func TestMountedWorkspaceHasNoLocalContent(t *testing.T) {
 	t.Parallel()
 	org, path := ready(t, elsewhere.URL)
-	// It has no workspaces, and no logical cluster that could be named.
+	// It has no workspaces, and no logical cluster with a name.
 	for _, below := range []string{path + ":child", path + ":child:grandchild"} {
 		if code, status := get(t, below, kcptest.Masters, nil); code != http.StatusNotFound {
-			t.Errorf("%s answers %d %+v", below, code, status)
+			t.Errorf("%s returned %d %+v", below, code, status)
 		}
 	}
 	ws := org.GetWorkspace(t, "mounted")
 	if ws.Spec.Cluster != "" || len(ws.Finalizers) != 0 || ws.Annotations["internal.tenancy.kcp.io/cluster"] != "" || ws.Annotations["core.kcp.io/shard"] != "" {
-		t.Errorf("the workspace is %+v", ws)
+		t.Errorf("got workspace %+v", ws)
 	}
 	for _, trick := range []string{"/clusters/" + path + "/clusters/root/api", "/clusters/" + path + "/../root/api", "/clusters/" + path + "/a%2f..%2fb", "/clusters/" + path + "/metrics"} {
 		if code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, trick, nil, ""); code == http.StatusOK || strings.Contains(string(body), "Elsewhere") {
-			t.Errorf("%s answers %d %s", trick, code, body)
+			t.Errorf("%s returned %d %s", trick, code, body)
 		}
 	}
 }
 
-func TestBadMountsAreRefused(t *testing.T) {
+func TestInvalidMountsAreRefused(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org, _ := ready(t, elsewhere.URL)

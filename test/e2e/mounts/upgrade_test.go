@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// upgrade asks for a connection of another protocol through a mount.
+// upgrade requests an upgrade to another protocol through a mount.
 func upgrade(t *testing.T, path, protocol string) *http.Response {
 	t.Helper()
 	config := server.Named(path).Config(kcptest.Alice)
@@ -38,7 +38,7 @@ func upgrade(t *testing.T, path, protocol string) *http.Response {
 	return response
 }
 
-func TestAnUpgradedConnectionEndsWithTheMount(t *testing.T) {
+func TestUpgradedConnectionEndsWithMount(t *testing.T) {
 	t.Parallel()
 	org, path := ready(t, elsewhere.URL+"/upgraded")
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {

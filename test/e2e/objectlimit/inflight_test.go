@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// once returns a client that does not try again when it is told to.
+// once returns a client that does not retry after a Retry-After header.
 func once(t *testing.T, c *kcptest.Cluster, user kcptest.User) kubernetes.Interface {
 	t.Helper()
 	config := c.Config(user)
@@ -39,7 +39,7 @@ func (w withoutRetry) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func TestOneClusterDoesNotTakeTheServerFromOthers(t *testing.T) {
+func TestRequestsOfClusterAreLimited(t *testing.T) {
 	t.Parallel()
 	small := kcptest.StartIn(t, t.TempDir(), "--logical-cluster-max-requests-inflight=2", "--logical-cluster-max-watches=3")
 	ours, theirs := small.Cluster(t), small.Cluster(t)
@@ -69,9 +69,9 @@ func TestOneClusterDoesNotTakeTheServerFromOthers(t *testing.T) {
 		t.Errorf("a watch of another cluster: %v", err)
 	}
 	watches[0].Stop()
-	kcptest.Eventually(t, "there is room for another watch", func(context.Context) error { return open(ours) })
+	kcptest.Eventually(t, "another watch is accepted", func(context.Context) error { return open(ours) })
 
-	// Requests whose bodies do not come.
+	// Requests whose bodies are never sent.
 	release := make(chan struct{})
 	client, err := rest.HTTPClientFor(ours.Config(kcptest.Alice))
 	if err != nil {
@@ -80,7 +80,7 @@ func TestOneClusterDoesNotTakeTheServerFromOthers(t *testing.T) {
 	for range 2 {
 		go func() {
 			for code := http.StatusTooManyRequests; code == http.StatusTooManyRequests; {
-				body, writer := io.Pipe() // which the client closes when it is refused
+				body, writer := io.Pipe() // the client closes it when the request is refused
 				go func() {
 					<-release
 					writer.Close()
@@ -102,14 +102,14 @@ func TestOneClusterDoesNotTakeTheServerFromOthers(t *testing.T) {
 		_, err := once(t, c, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		return err
 	}
-	kcptest.Eventually(t, "the cluster has as many requests as it may", func(context.Context) error {
+	kcptest.Eventually(t, "the cluster has reached its limit of requests", func(context.Context) error {
 		if err := get(ours, kcptest.Alice); !apierrors.IsTooManyRequests(err) {
 			return fmt.Errorf("got %v", err)
 		}
 		return nil
 	})
 	if err := get(ours, kcptest.Stranger); !apierrors.IsForbidden(err) {
-		t.Errorf("who is not let in gets %v", err)
+		t.Errorf("a user without access: got %v", err)
 	}
 	for who, err := range map[string]error{"another cluster": get(theirs, kcptest.Alice), "an administrator": get(ours, kcptest.Masters)} {
 		if err != nil {
@@ -121,5 +121,5 @@ func TestOneClusterDoesNotTakeTheServerFromOthers(t *testing.T) {
 		t.Errorf("another cluster: %v", err)
 	}
 	close(release)
-	kcptest.Eventually(t, "there is room again", func(context.Context) error { return get(ours, kcptest.Alice) })
+	kcptest.Eventually(t, "requests are accepted again", func(context.Context) error { return get(ours, kcptest.Alice) })
 }

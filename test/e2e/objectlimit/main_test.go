@@ -1,4 +1,4 @@
-// Package objectlimit proves that a logical cluster holds no more objects than it may, and that quotas count all of one.
+// Package objectlimit tests the limits for objects and requests of a logical cluster, and quotas for whole clusters.
 package objectlimit
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// standard is the limit of clusters that have none of their own.
+// standard is the default limit of clusters.
 const standard = 40
 
 var server *kcptest.Server

@@ -25,13 +25,13 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// limit gives a cluster a limit of its own.
+// limit sets the limit of a cluster.
 func limit(t *testing.T, c *kcptest.Cluster, to string) {
 	t.Helper()
 	c.Kubectl(t, "annotate", "--overwrite", "logicalcluster", "cluster", "core.kcp.io/max-total-objects="+to)
 }
 
-// fill stores ConfigMaps, many at a time, until no more are taken.
+// fill creates ConfigMaps concurrently until the cluster is full.
 func fill(t *testing.T, client corev1client.ConfigMapInterface) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -53,16 +53,16 @@ func fill(t *testing.T, client corev1client.ConfigMapInterface) {
 	}
 	clients.Wait()
 	if failed.Load() > 0 {
-		t.Fatal("the cluster is not filled")
+		t.Fatal("the cluster is not full")
 	}
 }
 
-// derived are the objects that every cluster shows and none holds.
+// derived are objects that every cluster shows without storing them.
 var derived = sets.New("configmap/extension-apiserver-authentication", "role.rbac.authorization.k8s.io/extension-apiserver-authentication-reader",
 	"clusterrole.rbac.authorization.k8s.io/admin", "clusterrole.rbac.authorization.k8s.io/cluster-admin",
 	"clusterrole.rbac.authorization.k8s.io/edit", "clusterrole.rbac.authorization.k8s.io/view")
 
-// held counts the objects of a cluster as its owner can.
+// held returns the number of stored objects of a cluster, as its owner can count them.
 func held(t *testing.T, c *kcptest.Cluster) int {
 	t.Helper()
 	resources := strings.Fields(c.Kubectl(t, "api-resources", "--verbs=list", "--output=name"))
@@ -80,11 +80,11 @@ func wantFull(t *testing.T, err error) {
 	t.Helper()
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if err != nil && !strings.Contains(err.Error(), "core.kcp.io/max-total-objects") {
-		t.Errorf("the refusal does not say what to do: %v", err)
+		t.Errorf("the error does not say what to do: %v", err)
 	}
 }
 
-func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
+func TestObjectsOfClusterAreLimited(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -92,7 +92,7 @@ func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
 	configMaps := client.ConfigMaps("default")
 	fill(t, configMaps)
 	if n := held(t, ours); n != standard {
-		t.Errorf("it holds %d objects, and may hold %d", n, standard)
+		t.Errorf("got %d objects, limit %d", n, standard)
 	}
 	_, err := configMaps.Create(ctx, configMap("x"), metav1.CreateOptions{})
 	wantFull(t, err)
@@ -105,14 +105,14 @@ func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
 	if _, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("another cluster: %v", err)
 	}
-	// The server itself is not limited, who is called like it is.
+	// The limit does not apply to the server itself, but to users who impersonate it.
 	header := http.Header{"Content-Type": {"application/json"}, "Impersonate-User": {"system:apiserver"}, "Impersonate-Group": {"system:masters"}}
 	code, body := ours.Raw(t, kcptest.Masters, http.MethodPost, "/clusters/"+ours.Name+"/api/v1/namespaces/default/configmaps", header, `{"metadata":{"name":"x"}}`)
 	if code != http.StatusForbidden {
-		t.Errorf("who impersonates the server gets %d %s", code, body)
+		t.Errorf("a user who impersonates the server: got %d %s", code, body)
 	}
 
-	// All but the creation of objects goes on.
+	// All other operations still work.
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}}
 	if _, err := client.Events("default").Create(ctx, event, metav1.CreateOptions{}); err != nil {
 		t.Errorf("an event: %v", err)
@@ -122,7 +122,7 @@ func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
 	}
 	ours.Kubectl(t, "auth", "can-i", "get", "configmaps")
 
-	// What is deleted makes room at once, in whatever way it is created or deleted.
+	// Deletion makes room immediately, for every kind of creation and deletion.
 	for _, name := range []string{"filler-0-0", "applied"} {
 		if err := configMaps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -137,15 +137,15 @@ func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, configMaps)
-	kcptest.Eventually(t, "it is full again", func(context.Context) error {
+	kcptest.Eventually(t, "the cluster is full again", func(context.Context) error {
 		if n := held(t, ours); n != standard {
-			return fmt.Errorf("it holds %d objects", n)
+			return fmt.Errorf("got %d objects", n)
 		}
 		return nil
 	})
 }
 
-func TestAClusterMayHaveALimitOfItsOwn(t *testing.T) {
+func TestLimitOfClusterCanBeChanged(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	small, free := server.Cluster(t), server.Cluster(t)
@@ -155,13 +155,13 @@ func TestAClusterMayHaveALimitOfItsOwn(t *testing.T) {
 		}
 		limit(t, cluster, to)
 	}
-	kcptest.Eventually(t, "the limit is in force", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the limit applies", func(ctx context.Context) error {
 		_, err := free.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x-"+kcptest.Suffix()), metav1.CreateOptions{})
 		return err
 	})
 	fill(t, small.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default"))
 	if n := held(t, small); n != 20 {
-		t.Errorf("a cluster that may hold 20 objects holds %d", n)
+		t.Errorf("a cluster with a limit of 20 objects has %d", n)
 	}
 	for n := range 2 * standard {
 		if _, err := free.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap(fmt.Sprintf("free-%d", n)), metav1.CreateOptions{}); err != nil {
@@ -170,16 +170,16 @@ func TestAClusterMayHaveALimitOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAFullWorkspaceCanStillBeEnteredAndDeleted(t *testing.T) {
+func TestFullWorkspaceCanBeEnteredAndDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
 	tiny := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("tiny", "", ""))
-	limit(t, tiny, "1") // its first content alone is more
+	limit(t, tiny, "1") // fewer than the default objects
 	if _, err := tiny.Kube(t, kcptest.Alice).CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
-		t.Errorf("its first content is missing: %v", err)
+		t.Errorf("a default object is missing: %v", err)
 	}
-	kcptest.Eventually(t, "the limit is in force", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the limit applies", func(ctx context.Context) error {
 		_, err := tiny.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Create(ctx, configMap("x-"+kcptest.Suffix()), metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) {
 			return fmt.Errorf("got %v", err)
@@ -189,7 +189,7 @@ func TestAFullWorkspaceCanStillBeEnteredAndDeleted(t *testing.T) {
 	org.Kubectl(t, "delete", "workspace", "tiny")
 }
 
-func TestOnlyAdministratorsChangeALimit(t *testing.T) {
+func TestOnlyAdministratorsChangeLimits(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -211,7 +211,7 @@ func TestOnlyAdministratorsChangeALimit(t *testing.T) {
 	}
 }
 
-func TestTheMetricsShowClustersThatAreNearlyFull(t *testing.T) {
+func TestMetricsListNearlyFullClusters(t *testing.T) {
 	t.Parallel()
 	full, other := server.Cluster(t), server.Cluster(t)
 	shown := func(c *kcptest.Cluster, value int) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAQuotaMayCountAWholeWorkspace(t *testing.T) {
+func TestQuotaCanCountWholeWorkspace(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org, other := server.Organization(t, kcptest.Alice), server.Organization(t, kcptest.Alice)
@@ -28,15 +28,15 @@ func TestAQuotaMayCountAWholeWorkspace(t *testing.T) {
 		}},
 	}
 	elsewhere := quota.DeepCopy()
-	elsewhere.Name = "only-here" // in another namespace it is a quota like any other
+	elsewhere.Name = "only-here" // in another namespace, it is an ordinary quota
 	for namespace, q := range map[string]*corev1.ResourceQuota{"admin": quota, "a": elsewhere} {
 		if _, err := client.ResourceQuotas(namespace).Create(ctx, q, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the quota is in force", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the quota applies", func(ctx context.Context) error {
 			got, err := client.ResourceQuotas(namespace).Get(ctx, q.Name, metav1.GetOptions{})
 			if err == nil && len(got.Status.Used) == 0 {
-				return fmt.Errorf("its status is %v", got.Status)
+				return fmt.Errorf("got status %v", got.Status)
 			}
 			return err
 		})
@@ -45,7 +45,7 @@ func TestAQuotaMayCountAWholeWorkspace(t *testing.T) {
 		t.Helper()
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 		if err != nil && !strings.Contains(err.Error(), "exceeded quota: whole") {
-			t.Errorf("the refusal does not name the quota: %v", err)
+			t.Errorf("the error does not name the quota: %v", err)
 		}
 	}
 	secret := func(namespace, name string) error {
@@ -65,7 +65,7 @@ func TestAQuotaMayCountAWholeWorkspace(t *testing.T) {
 	other.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("first", "", ""))
 	other.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("second", "", ""))
 	org.Kubectl(t, "delete", "workspace", "first")
-	kcptest.Eventually(t, "what was deleted is not counted any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "deleted objects are no longer counted", func(ctx context.Context) error {
 		_, err := workspaces.Create(ctx, kcptest.Workspace("second", "", ""), metav1.CreateOptions{})
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// metric returns the sum of the values of a metric of the server of a cluster whose labels match a regular expression.
+// metric returns the sum of the values of a metric whose labels match a regular expression.
 func metric(t *testing.T, c *kcptest.Cluster, name, labels string) float64 {
 	t.Helper()
 	config := c.Config(kcptest.Masters)
@@ -53,25 +53,25 @@ func contentMap(name, content string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"content": content}}
 }
 
-// serves checks that a tenant writes and reads as if there were no others.
+// serves checks that a tenant can write and read normally.
 func serves(t *testing.T, c *kcptest.Cluster, user kcptest.User) {
 	t.Helper()
 	client := once(t, c, user).CoreV1().ConfigMaps("default")
 	for i := range 16 {
 		name := fmt.Sprintf("one-%d-%s", i, kcptest.Suffix())
 		if _, err := client.Create(t.Context(), contentMap(name, strings.Repeat("x", 64<<10)), metav1.CreateOptions{}); err != nil {
-			t.Errorf("another tenant creates %s: %v", name, err)
+			t.Errorf("creating %s as another tenant: %v", name, err)
 		}
 		if _, err := client.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			t.Errorf("another tenant reads %s: %v", name, err)
+			t.Errorf("reading %s as another tenant: %v", name, err)
 		}
 	}
 	if _, err := client.List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("another tenant lists: %v", err)
+		t.Errorf("listing as another tenant: %v", err)
 	}
 }
 
-func TestWebhooksThatHangTakeFromTheirOwnerOnly(t *testing.T) {
+func TestHangingWebhooksOnlyUseShareOfTheirOwner(t *testing.T) {
 	t.Parallel()
 	server := kcptest.StartIn(t, t.TempDir(), "--max-mutating-requests-inflight=100", "--logical-cluster-max-requests-inflight=60")
 	neighbour := server.Organization(t, kcptest.Bob)
@@ -112,7 +112,7 @@ func TestWebhooksThatHangTakeFromTheirOwnerOnly(t *testing.T) {
 				refused <- err
 			}()
 			if seconds == 0 {
-				return fmt.Errorf("nothing waits")
+				return fmt.Errorf("no request waits")
 			}
 			return nil
 		})
@@ -123,7 +123,7 @@ func TestWebhooksThatHangTakeFromTheirOwnerOnly(t *testing.T) {
 			}()
 		}
 	}
-	kcptest.Eventually(t, "their owner has its share", func(context.Context) error {
+	kcptest.Eventually(t, "their owner has reached its share", func(context.Context) error {
 		select {
 		case err := <-refused:
 			if !apierrors.IsTooManyRequests(err) {
@@ -131,16 +131,16 @@ func TestWebhooksThatHangTakeFromTheirOwnerOnly(t *testing.T) {
 			}
 			return nil
 		default:
-			return fmt.Errorf("nothing is refused")
+			return fmt.Errorf("no request is refused")
 		}
 	})
 	serves(t, neighbour, kcptest.Bob)
 	if n := metric(t, neighbour, "kcp_requests_waiting_for_hosts", ""); n < 20 {
-		t.Errorf("%v requests wait for the webhooks", n)
+		t.Errorf("got %v requests waiting for the webhooks", n)
 	}
 }
 
-func TestAnswersThatAreNotReadTakeMemoryFromTheirTenantOnly(t *testing.T) {
+func TestUnreadResponsesOnlyUseMemoryShareOfTheirTenant(t *testing.T) {
 	t.Parallel()
 	const memory = 64 << 20
 	server := kcptest.StartIn(t, t.TempDir(), fmt.Sprintf("--max-request-memory-bytes=%d", memory))
@@ -169,13 +169,13 @@ func TestAnswersThatAreNotReadTakeMemoryFromTheirTenantOnly(t *testing.T) {
 				return
 			}
 			codes <- response.StatusCode
-			<-ctx.Done() // and does not read
+			<-ctx.Done() // without reading the response
 			response.Body.Close()
 		}()
 	}
-	kcptest.Eventually(t, "some are refused", func(context.Context) error {
+	kcptest.Eventually(t, "some requests are refused", func(context.Context) error {
 		if taken := metric(t, ours, "kcp_requests_memory_bytes", ""); taken > memory {
-			t.Errorf("they have %v bytes", taken)
+			t.Errorf("the responses use %v bytes", taken)
 		}
 		for {
 			select {
@@ -184,12 +184,12 @@ func TestAnswersThatAreNotReadTakeMemoryFromTheirTenantOnly(t *testing.T) {
 					return nil
 				}
 			default:
-				return fmt.Errorf("nothing is refused")
+				return fmt.Errorf("no request is refused")
 			}
 		}
 	})
 	serves(t, theirs, kcptest.Bob)
 	if metric(t, ours, "kcp_logicalcluster_refused_requests_total", `\{kind="read",reason="memory"\}`) == 0 {
-		t.Error("they are refused for another reason")
+		t.Error("requests are refused for another reason")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestBatteriesMakeUsersThatMayDoNoMoreThanTheyShall(t *testing.T) {
+func TestUsersOfBatteriesHaveOnlyIntendedPermissions(t *testing.T) {
 	t.Parallel()
 	equipped := kcptest.StartIn(t, t.TempDir(), "--batteries-included=+user,+metrics-viewer")
 	root := equipped.Named("root")
@@ -21,14 +21,14 @@ func TestBatteriesMakeUsersThatMayDoNoMoreThanTheyShall(t *testing.T) {
 	kcptest.Eventually(t, "the metrics viewer has a token", func(ctx context.Context) error {
 		secret, err := root.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Get(ctx, "metrics", metav1.GetOptions{})
 		if err != nil || len(secret.Data["token"]) == 0 {
-			return fmt.Errorf("the secret holds %d keys, %w", len(secret.Data), err)
+			return fmt.Errorf("got %d keys, %w", len(secret.Data), err)
 		}
 		viewer.Token = string(secret.Data["token"])
 		return nil
 	})
-	kcptest.Eventually(t, "the metrics viewer reads the metrics", func(context.Context) error {
+	kcptest.Eventually(t, "the metrics viewer can read the metrics", func(context.Context) error {
 		if code, body := root.Raw(t, viewer, http.MethodGet, "/metrics", nil, ""); code != http.StatusOK {
-			return fmt.Errorf("the answer is %d %.300s", code, body)
+			return fmt.Errorf("got %d %.300s", code, body)
 		}
 		return nil
 	})
@@ -37,7 +37,7 @@ func TestBatteriesMakeUsersThatMayDoNoMoreThanTheyShall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if named := config.Contexts["user"]; named == nil || config.CurrentContext != "root" || !strings.HasSuffix(config.Clusters[named.Cluster].Server, "/clusters/root") {
-		t.Fatalf("the contexts are %v", config.Contexts)
+		t.Fatalf("got contexts %v", config.Contexts)
 	}
 	plain := kcptest.User{Name: "user", Token: config.AuthInfos["user"].Token}
 	for _, user := range []kcptest.User{viewer, plain} {
@@ -45,18 +45,18 @@ func TestBatteriesMakeUsersThatMayDoNoMoreThanTheyShall(t *testing.T) {
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	}
 	if code, _ := root.Raw(t, plain, http.MethodGet, "/metrics", nil, ""); code != http.StatusForbidden {
-		t.Errorf("the plain user reads the metrics: %d", code)
+		t.Errorf("reading the metrics as the plain user: got %d", code)
 	}
 }
 
-func TestAnUnknownBatteryIsRefused(t *testing.T) {
+func TestUnknownBatteryIsRefused(t *testing.T) {
 	t.Parallel()
 	started, err := kcptest.Start(t.TempDir(), "--batteries-included=admin,lamp")
 	if err == nil {
 		started.Kill()
-		t.Fatal("the server runs")
+		t.Fatal("the server started")
 	}
 	if !strings.Contains(err.Error(), `unknown battery "lamp", must be one of admin, metrics-viewer, user`) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v", err)
 	}
 }

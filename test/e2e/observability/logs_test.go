@@ -26,11 +26,11 @@ func logLines(t *testing.T) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := bytes.LastIndexByte(content, '\n') + 1 // what follows is being written
+	end := bytes.LastIndexByte(content, '\n') + 1 // the rest is incomplete
 	return bytes.Split(bytes.TrimSpace(content[:end]), []byte("\n"))
 }
 
-func TestEveryLineOfTheLogIsJSON(t *testing.T) {
+func TestEveryLogLineIsJSON(t *testing.T) {
 	server.Cluster(t)
 	lines := logLines(t)
 	ready := false
@@ -45,7 +45,7 @@ func TestEveryLineOfTheLogIsJSON(t *testing.T) {
 		ready = ready || entry.Text == "kcp is ready"
 	}
 	if len(lines) < 20 || !ready {
-		t.Errorf("the log of %d lines does not tell that the server is ready", len(lines))
+		t.Errorf("the log of %d lines does not say that the server is ready", len(lines))
 	}
 }
 
@@ -77,7 +77,7 @@ func TestAStartWritesFewLinesAndNoWarnings(t *testing.T) {
 	}
 }
 
-// spread uses tokens wherever one can be given, and returns those that nobody else may see.
+// spread uses tokens in every place that accepts one, and returns those that must stay secret.
 func spread(t *testing.T) map[string]string {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -96,10 +96,10 @@ func spread(t *testing.T) map[string]string {
 	if _, err := core.Secrets("default").Create(ctx, stored, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the secret holds a token", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the secret has a token", func(ctx context.Context) error {
 		filled, err := core.Secrets("default").Get(ctx, "robot", metav1.GetOptions{})
 		if err != nil || len(filled.Data["token"]) == 0 {
-			return fmt.Errorf("it holds %d keys, %w", len(filled.Data), err)
+			return fmt.Errorf("got %d keys, %w", len(filled.Data), err)
 		}
 		secrets["stored"] = string(filled.Data["token"])
 		return nil
@@ -129,11 +129,11 @@ func spread(t *testing.T) map[string]string {
 	return secrets
 }
 
-func TestNoLineOfTheLogHoldsAToken(t *testing.T) {
+func TestLogContainsNoTokens(t *testing.T) {
 	t.Parallel()
 	secrets := spread(t)
 	if len(secrets) < 7 {
-		t.Fatalf("only %d tokens were tried", len(secrets))
+		t.Fatalf("only %d tokens were used", len(secrets))
 	}
 	for _, line := range logLines(t) {
 		if bytes.Contains(line, []byte("Failed to label legacy service account token")) {
@@ -142,11 +142,11 @@ func TestNoLineOfTheLogHoldsAToken(t *testing.T) {
 		for name, token := range secrets {
 			forms := []string{token, base64.StdEncoding.EncodeToString([]byte(token)), base64.RawURLEncoding.EncodeToString([]byte(token))}
 			if parts := strings.Split(token, "."); len(parts) == 3 {
-				forms = append(forms, parts[2]) // the signature
+				forms = append(forms, parts[2]) // only the signature
 			}
 			for _, form := range forms {
 				if bytes.Contains(line, []byte(form)) {
-					t.Fatalf("the token %s is in the line %s", name, line)
+					t.Fatalf("token %s is in the line %s", name, line)
 				}
 			}
 		}

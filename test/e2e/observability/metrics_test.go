@@ -20,18 +20,18 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// get asks the server itself, not one of its logical clusters.
+// get sends a request to a path outside of logical clusters.
 func get(t *testing.T, user kcptest.User, path string) (int, []byte) {
 	t.Helper()
 	return server.Named("root").Raw(t, user, http.MethodGet, path, nil, "")
 }
 
-// scrape returns the metrics: the value of each series by its name and labels.
+// scrape returns the values of all series, by name and labels.
 func scrape(t *testing.T) map[string]float64 {
 	t.Helper()
 	code, body := get(t, kcptest.Masters, "/metrics")
 	if code != http.StatusOK {
-		t.Fatalf("/metrics answers %d: %.300s", code, body)
+		t.Fatalf("/metrics returned %d: %.300s", code, body)
 	}
 	series := map[string]float64{}
 	lines := bufio.NewScanner(bytes.NewReader(body))
@@ -63,7 +63,7 @@ func clustersIn(phase corev1alpha1.LogicalClusterPhase) string {
 	return fmt.Sprintf(`kcp_logicalcluster_count{phase=%q,shard="root"}`, phase)
 }
 
-// scrapeAtRest returns the metrics when no cluster is on its way to another phase.
+// scrapeAtRest returns the metrics when no cluster is changing its phase.
 func scrapeAtRest(t *testing.T) map[string]float64 {
 	t.Helper()
 	var found map[string]float64
@@ -73,18 +73,18 @@ func scrapeAtRest(t *testing.T) map[string]float64 {
 			corev1alpha1.LogicalClusterPhaseScheduling, corev1alpha1.LogicalClusterPhaseInitializing, corev1alpha1.LogicalClusterPhaseDeleting,
 		} {
 			if n := found[clustersIn(phase)]; n != 0 {
-				return fmt.Errorf("%v are %s", n, phase)
+				return fmt.Errorf("%v clusters are %s", n, phase)
 			}
 		}
 		if found[clustersIn(corev1alpha1.LogicalClusterPhaseReady)] == 0 {
-			return fmt.Errorf("not even root is")
+			return fmt.Errorf("no cluster is ready")
 		}
 		return nil
 	})
 	return found
 }
 
-// wantCounts waits until the numbers of clusters in phases have changed by some since before.
+// wantCounts waits until the numbers of clusters in phases have changed by these amounts since before.
 func wantCounts(t *testing.T, before map[string]float64, changes map[corev1alpha1.LogicalClusterPhase]float64) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("the counts changed by %v", changes), func(context.Context) error {
@@ -97,20 +97,20 @@ func wantCounts(t *testing.T, before map[string]float64, changes map[corev1alpha
 		} {
 			value, ok := after[clustersIn(phase)]
 			if !ok {
-				return fmt.Errorf("there is no %s", clustersIn(phase))
+				return fmt.Errorf("missing series %s", clustersIn(phase))
 			}
 			if change := value - before[clustersIn(phase)]; change != 0 {
 				got[phase] = change
 			}
 		}
 		if !maps.Equal(got, changes) {
-			return fmt.Errorf("they changed by %v", got)
+			return fmt.Errorf("got changes %v", got)
 		}
 		return nil
 	})
 }
 
-// The tests that count clusters do not run in parallel to others.
+// Tests that count clusters do not run in parallel with others.
 
 func TestLogicalClustersAreCountedByPhase(t *testing.T) {
 	const ready, inactive = corev1alpha1.LogicalClusterPhaseReady, corev1alpha1.LogicalClusterPhaseInactive
@@ -131,10 +131,10 @@ func TestLogicalClustersAreCountedByPhase(t *testing.T) {
 	wantCounts(t, before, changes{ready: 1})
 }
 
-func TestTheNumberOfSeriesDoesNotGrowWithTheNumberOfClusters(t *testing.T) {
+func TestNumberOfSeriesDoesNotGrowWithClusters(t *testing.T) {
 	const clusters, parallel = 300, 10
 	for range 3 {
-		server.Cluster(t) // what this does for the first time has new series
+		server.Cluster(t) // the first cluster creates new series
 	}
 	before := scrapeAtRest(t)
 	names := make(chan string, clusters)
@@ -153,58 +153,58 @@ func TestTheNumberOfSeriesDoesNotGrowWithTheNumberOfClusters(t *testing.T) {
 	}
 	wantCounts(t, before, map[corev1alpha1.LogicalClusterPhase]float64{corev1alpha1.LogicalClusterPhaseReady: clusters})
 	after := scrape(t)
-	// A conflict, a retry or the first bookmark of a resource may have been counted for the first time; a series of each
-	// cluster would be 300 at least.
+	// A conflict, a retry or the first bookmark of a resource may be counted for the first time. One series for each cluster would add at
+	// least 300.
 	var grown []string
 	for series := range after {
 		if _, known := before[series]; !known && !strings.Contains(series, "_bucket{") {
 			grown = append(grown, series)
 		}
 	}
-	t.Logf("%d series with %d clusters more, %d new ones besides those of histograms: %q", len(after), clusters, len(grown), grown)
+	t.Logf("%d series with %d more clusters; %d new series other than histograms: %q", len(after), clusters, len(grown), grown)
 	if len(grown) >= clusters/2 {
-		t.Errorf("%d series are new", len(grown))
+		t.Errorf("got %d new series", len(grown))
 	}
 	for name := range names {
 		for series := range after {
 			if strings.Contains(series, name) {
-				t.Fatalf("a series names a cluster: %s", series)
+				t.Fatalf("a series contains the name of a cluster: %s", series)
 			}
 		}
 	}
 }
 
-func TestMetricsNeedARightInRoot(t *testing.T) {
+func TestMetricsRequirePermissionInRoot(t *testing.T) {
 	t.Parallel()
 	for _, user := range []kcptest.User{kcptest.Anonymous, kcptest.Alice, kcptest.Bob} {
 		if code, body := get(t, user, "/metrics"); code != http.StatusForbidden || bytes.Contains(body, []byte("kcp_logicalcluster_count")) {
-			t.Errorf("%s gets %d", user.Name, code)
+			t.Errorf("%s: got %d", user.Name, code)
 		}
 	}
 	if code, _ := get(t, kcptest.User{Name: "forger", Token: "forged"}, "/metrics"); code != http.StatusUnauthorized {
-		t.Errorf("a forged token gets %d", code)
+		t.Errorf("a forged token: got %d", code)
 	}
 	elsewhere := server.Cluster(t)
 	mayScrape(t, elsewhere, kcptest.Alice)
 	mayScrape(t, server.Named("root"), kcptest.Bob)
-	kcptest.Eventually(t, "who may read the metrics does", func(context.Context) error {
+	kcptest.Eventually(t, "a user with permission can read the metrics", func(context.Context) error {
 		if code, _ := get(t, kcptest.Bob, "/metrics"); code != http.StatusOK {
-			return fmt.Errorf("the answer is %d", code)
+			return fmt.Errorf("got %d", code)
 		}
 		return nil
 	})
-	// The earlier binding is known as well.
+	// The earlier binding is known by now, too.
 	if code, _ := get(t, kcptest.Alice, "/metrics"); code != http.StatusForbidden {
-		t.Errorf("a right in another cluster than root gives %d", code)
+		t.Errorf("with permission in a cluster other than root: got %d", code)
 	}
 	for _, path := range []string{"/clusters/root/metrics", "/clusters/" + elsewhere.Name + "/metrics", "/clusters/*/metrics"} {
 		if code, _ := get(t, kcptest.Masters, path); code != http.StatusNotImplemented {
-			t.Errorf("%s answers %d", path, code)
+			t.Errorf("%s returned %d", path, code)
 		}
 	}
 }
 
-// mayScrape binds a user to the role that reads the metrics.
+// mayScrape binds a user to the role that permits reading the metrics.
 func mayScrape(t *testing.T, cluster *kcptest.Cluster, user kcptest.User) {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{
@@ -217,7 +217,7 @@ func mayScrape(t *testing.T, cluster *kcptest.Cluster, user kcptest.User) {
 	}
 }
 
-func TestListsAreCountedAsKubernetesCountsThem(t *testing.T) {
+func TestListsAreCountedAsInKubernetes(t *testing.T) {
 	t.Parallel()
 	const list = `apiserver_storage_list_total{group="",index="",resource="configmaps",storage="etcd"}`
 	before := scrape(t)[list]
@@ -228,21 +228,21 @@ func TestListsAreCountedAsKubernetesCountsThem(t *testing.T) {
 		}
 	}
 	if after := scrape(t)[list]; after < before+3 {
-		t.Errorf("after three lists %v are counted, %v before", after, before)
+		t.Errorf("after three lists: got count %v, before %v", after, before)
 	}
 }
 
-func TestTheDatabaseAndTheQueuesAreMeasured(t *testing.T) {
+func TestMetricsOfDatabaseAndQueuesExist(t *testing.T) {
 	t.Parallel()
 	series := scrape(t)
 	if size := series[`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}`]; size < 1000 {
-		t.Errorf("the database has %v bytes", size)
+		t.Errorf("got a database size of %v bytes", size)
 	}
 	for _, name := range []string{
 		`workqueue_adds_total{name="logicalcluster"}`, `workqueue_adds_total{name="namespace"}`,
 	} {
 		if series[name] == 0 {
-			t.Errorf("%s is %v", name, series[name])
+			t.Errorf("got %s = %v", name, series[name])
 		}
 	}
 	found := map[string]bool{}
@@ -255,7 +255,7 @@ func TestTheDatabaseAndTheQueuesAreMeasured(t *testing.T) {
 		"process_resident_memory_bytes", "go_goroutines", "kubernetes_build_info",
 	} {
 		if !found[metric] {
-			t.Errorf("there is no %s", metric)
+			t.Errorf("missing metric %s", metric)
 		}
 	}
 }

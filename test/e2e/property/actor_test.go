@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// actor performs the operations on one scope of one tenant, a namespace or what is in none, one after the other. What it
-// does depends on nothing but the seed.
+// actor performs operations on one scope of a tenant, one after another. A scope is a namespace, or the cluster-scoped objects. Its
+// operations depend only on the seed.
 type actor struct {
 	*fleet
 	tenant *tenant
@@ -21,7 +21,7 @@ type actor struct {
 	values int
 }
 
-// operation is something that an actor does, and checks.
+// operation is an operation that an actor performs and checks.
 type operation struct {
 	name   string
 	weight int
@@ -43,7 +43,7 @@ var operations = []operation{
 	{"list in all namespaces", 2, (*actor).listEverything},
 	{"watch from a version", 4, (*actor).watchFromVersion},
 	{"watch with initial events", 4, (*actor).watchFromStart},
-	{"act as a stranger", 8, (*actor).actAsStranger},
+	{"act without permissions", 8, (*actor).actAsStranger},
 	{"forge the cluster", 4, (*actor).forgeCluster},
 	{"continue a list of another cluster", 3, (*actor).continueForeignList},
 	{"review a token", 2, (*actor).reviewToken},
@@ -51,12 +51,12 @@ var operations = []operation{
 	{"empty the namespace", 1, (*actor).emptyNamespace},
 }
 
-// act performs the next operation, and returns what is wrong with its outcome.
+// act performs the next operation, and returns an error if its result is wrong.
 func (a *actor) act(ctx context.Context, c *client) error {
 	a.client = c
 	k := a.kind()
 	op := a.operation()
-	if op.name != "list in all namespaces" { // which waits until nobody else is at work
+	if op.name != "list in all namespaces" { // this waits until no other actor is working
 		a.tenant.quiet.RLock()
 		defer a.tenant.quiet.RUnlock()
 	}
@@ -94,15 +94,15 @@ func (a *actor) operation() operation {
 	panic("the weights do not add up")
 }
 
-// likely is true so many times out of a hundred.
+// likely returns true in percent of 100 calls.
 func (a *actor) likely(percent int) bool { return a.rng.IntN(100) < percent }
 
 func (a *actor) color() string { return []string{"red", "green", "blue"}[a.rng.IntN(3)] }
 
-// name returns one of the few names that all tenants use.
+// name returns one of a few names, which all tenants use.
 func (a *actor) name() string { return fmt.Sprintf("p-%d", a.rng.IntN(6)) }
 
-// existing returns the name of an object that exists, mostly.
+// existing usually returns an existing object.
 func (a *actor) existing(k *kind) id {
 	names := a.model.names(k)
 	if len(names) == 0 || a.likely(15) {
@@ -120,7 +120,7 @@ func (a *actor) namespace(k *kind) string {
 	return ""
 }
 
-// fresh returns a state that no object ever had.
+// fresh returns a state that no object has had.
 func (a *actor) fresh() state {
 	a.values++
 	return state{value: fmt.Sprintf("%s-%s.%d", a.tenant.marker, or(a.scope, "cluster"), a.values), color: a.color()}
@@ -131,7 +131,7 @@ func (a *actor) administrator() identity {
 	return all[a.rng.IntN(len(all))]
 }
 
-// whoReads returns somebody who may read objects of a kind.
+// whoReads returns an identity that can read objects of a kind.
 func (a *actor) whoReads(k *kind) identity {
 	if a.tenant.viewer(k) && a.likely(40) {
 		return bob
@@ -147,12 +147,12 @@ func (a *actor) other() *tenant {
 
 func (a *actor) path(k *kind) string { return k.path(a.scope) }
 
-// ask sends a request, whose answer must have one of the codes.
+// ask sends a request, whose response must have one of the codes.
 func (a *actor) ask(ctx context.Context, r request, codes ...int) (answer, error) {
 	return a.client.want(ctx, a.tenant, r, codes...)
 }
 
-// dry returns the query of a request that may be a dry run, and whether it is.
+// dry returns the query of a request that may be a dry run, and whether it is one.
 func (a *actor) dry(query url.Values) (url.Values, bool) {
 	if query == nil {
 		query = url.Values{}
@@ -164,7 +164,7 @@ func (a *actor) dry(query url.Values) (url.Values, bool) {
 	return query, dry
 }
 
-// stored compares the answer to a write with what was to be written, and records it unless the write was a dry run.
+// stored compares the response to a write with the wanted state, and records it unless the write was a dry run.
 func (a *actor) stored(got answer, wanted id, s state, dry bool) error {
 	found, now, err := wanted.kind.parse(a.tenant.name, got.object)
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *actor) stored(got answer, wanted id, s state, dry bool) error {
 	return nil
 }
 
-// missing checks that nothing is told of a resource that the tenant does not have, although others do.
+// missing checks that requests for a resource that the tenant does not have, but others do, return no information.
 func (a *actor) missing(ctx context.Context, k *kind) error {
 	for _, r := range []request{
 		{method: http.MethodGet, path: a.path(k)},
@@ -199,7 +199,7 @@ func (a *actor) missing(ctx context.Context, k *kind) error {
 		{method: http.MethodDelete, path: a.path(k)},
 		{method: http.MethodGet, path: a.path(k), query: url.Values{"watch": {"true"}}},
 	} {
-		ctx, cancel := context.WithTimeout(ctx, a.patience) // a watch that is not refused does not end
+		ctx, cancel := context.WithTimeout(ctx, a.patience) // a watch that is not refused would not end
 		defer cancel()
 		r.as = a.administrator()
 		if _, err := a.ask(ctx, r, http.StatusNotFound); err != nil {

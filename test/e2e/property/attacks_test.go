@@ -8,7 +8,7 @@ import (
 	"net/url"
 )
 
-// actAsStranger tries everything as somebody who has no right to it.
+// actAsStranger tries all operations with an identity without permissions.
 func (a *actor) actAsStranger(ctx context.Context, k *kind) error {
 	who := a.tenant.strangers(a.tenants)
 	name := a.existing(k).name
@@ -36,15 +36,15 @@ func (a *actor) actAsStranger(ctx context.Context, k *kind) error {
 		r.knows = []string{a.tenants[(a.tenant.index+1)%len(a.tenants)].name}
 	}
 	if a.tenant.viewer(k) && r.method != http.MethodGet && a.likely(30) {
-		r.as = bob // who may read only
+		r.as = bob // who has only permission to read
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.patience) // a watch that is not refused does not end
+	ctx, cancel := context.WithTimeout(ctx, a.patience) // a watch that is not refused would not end
 	defer cancel()
 	_, err := a.ask(ctx, r, http.StatusUnauthorized, http.StatusForbidden)
 	return err
 }
 
-// forgeCluster tries to make an object claim that it is of another cluster, or of none.
+// forgeCluster tries to set the cluster annotation of an object to another cluster, or to remove it.
 func (a *actor) forgeCluster(ctx context.Context, k *kind) error {
 	other, s := a.other(), a.fresh()
 	wanted := a.existing(k)
@@ -66,15 +66,14 @@ func (a *actor) forgeCluster(ctx context.Context, k *kind) error {
 	if err != nil || got.code >= http.StatusBadRequest {
 		return err
 	}
-	err = a.stored(got, wanted, s, false) // with the true cluster
+	err = a.stored(got, wanted, s, false) // with the correct cluster
 	if exists {
 		return err
 	}
 	return a.settle(ctx, err, wanted, false)
 }
 
-// continueForeignList continues the list of another cluster in this one: it may be refused, and reads nothing else than
-// what is in this one.
+// continueForeignList continues the list of another cluster in this one: the server may refuse it, or return objects of this cluster.
 func (a *actor) continueForeignList(ctx context.Context, k *kind) error {
 	other := a.other()
 	if !other.serves(k) {
@@ -88,7 +87,7 @@ func (a *actor) continueForeignList(ctx context.Context, k *kind) error {
 	metadata, _ := first.object["metadata"].(map[string]any)
 	next := text(metadata, "continue")
 	if next == "" {
-		return nil // there is one page only
+		return nil // the list has only one page
 	}
 	got, err := a.ask(ctx, request{
 		method: http.MethodGet, path: a.path(k), query: url.Values{"limit": {"100"}, "continue": {next}}, as: a.whoReads(k),
@@ -99,7 +98,7 @@ func (a *actor) continueForeignList(ctx context.Context, k *kind) error {
 	return a.read(k, got, map[id]state{})
 }
 
-// reviewToken asks whose a token of a service account is: one of this cluster, or one of another, who is a stranger here.
+// reviewToken reviews a token of a service account: of this cluster, or of another one, which is unknown here.
 func (a *actor) reviewToken(ctx context.Context, _ *kind) error {
 	of, want := a.tenant, "system:serviceaccount:default:"+robot
 	if a.likely(70) {
@@ -115,12 +114,12 @@ func (a *actor) reviewToken(ctx context.Context, _ *kind) error {
 	}
 	status, _ := got.object["status"].(map[string]any)
 	if status["authenticated"] == true != (want != "") || text(status, "user", "username") != want {
-		return fmt.Errorf("the token of %s is answered by %v", of.name, status)
+		return fmt.Errorf("reviewing a token of %s: got %v", of.name, status)
 	}
 	return nil
 }
 
-// discover reads what the cluster says about itself.
+// discover reads the discovery and OpenAPI documents of the cluster.
 func (a *actor) discover(ctx context.Context, _ *kind) error {
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	of := func(path, accept string) request {
@@ -158,7 +157,7 @@ func (a *actor) discover(ctx context.Context, _ *kind) error {
 	return a.documents(ctx, of("/openapi/v3/apis/"+customGroup+"/v1", ""), customGroup, true)
 }
 
-// documents checks that a document tells of widgets exactly if the tenant has them, and with its own schema.
+// documents checks that a document describes widgets if and only if the tenant has them, and with the schema of the tenant.
 func (a *actor) documents(ctx context.Context, r request, mention string, schema bool) error {
 	got, err := a.ask(ctx, r, http.StatusOK)
 	if err != nil {
@@ -166,7 +165,7 @@ func (a *actor) documents(ctx context.Context, r request, mention string, schema
 	}
 	has := a.tenant.schema != ""
 	if bytes.Contains(got.body, []byte(mention)) != has {
-		return fmt.Errorf("%s: whether the cluster has widgets is %t, the document says otherwise", r, has)
+		return fmt.Errorf("%s: the cluster has widgets: %t, the document describes the opposite", r, has)
 	}
 	if has && schema && !bytes.Contains(got.body, []byte(a.tenant.schema)) {
 		return fmt.Errorf("%s: the document does not have the schema of the cluster", r)

@@ -18,7 +18,7 @@ const (
 	foreignName   = namePrefix + "0000bbbb"
 )
 
-func TestTheCheckerFindsWhatIsForeignInAnAnswer(t *testing.T) {
+func TestCheckerFindsForeignDataInResponses(t *testing.T) {
 	encoded := base64.StdEncoding.EncodeToString
 	for _, test := range []struct {
 		name    string
@@ -27,17 +27,17 @@ func TestTheCheckerFindsWhatIsForeignInAnAnswer(t *testing.T) {
 		knows   []string
 		foreign bool
 	}{
-		{name: "what is its own", body: ownMarker + `.1 of ` + ownName + ` {"uid":"` + ownUID + `"} ` + encoded([]byte(ownMarker+".1"))},
+		{name: "the own content", body: ownMarker + `.1 of ` + ownName + ` {"uid":"` + ownUID + `"} ` + encoded([]byte(ownMarker+".1"))},
 		{name: "a foreign marker", body: `{"a":"` + foreignMarker + `.7"}`, foreign: true},
 		{name: "a foreign marker among its own", body: strings.Repeat(ownMarker, 3) + foreignMarker, foreign: true},
 		{name: "a foreign marker in base64", body: `{"a":"` + encoded([]byte(foreignMarker+"-p-one.3")) + `"}`, foreign: true},
 		{name: "a foreign marker in a header", header: http.Header{"Warning": {`299 - "` + foreignMarker + `"`}}, foreign: true},
-		{name: "a foreign marker that the client knows the cluster of", body: foreignMarker, knows: []string{foreignName}, foreign: true},
+		{name: "a foreign marker of a cluster that the client knows", body: foreignMarker, knows: []string{foreignName}, foreign: true},
 		{name: "the name of a foreign cluster", body: "not found in " + foreignName, foreign: true},
-		{name: "the name of a foreign cluster that the request tells", body: "not found in " + foreignName, knows: []string{foreignName}},
+		{name: "the name of a foreign cluster that is in the request", body: "not found in " + foreignName, knows: []string{foreignName}},
 		{name: "a foreign uid", body: `{"metadata":{"uid":"` + foreignUID + `"}}`, foreign: true},
 		{name: "a uid that was never seen", body: `{"metadata":{"uid":"33333333-3333-3333-3333-333333333333"}}`},
-		{name: "what only looks like a marker", body: markerPrefix + "is-no-marker"},
+		{name: "text that only resembles a marker", body: markerPrefix + "is-no-marker"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &secrets{}
@@ -53,18 +53,18 @@ func TestTheCheckerFindsWhatIsForeignInAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAUIDIsForeignToEveryClusterButTheFirstThatHadIt(t *testing.T) {
+func TestUIDsBelongToFirstClusterThatReturnsThem(t *testing.T) {
 	s := &secrets{}
 	body := []byte(`{"uid":"` + ownUID + `"}`)
 	if found := s.foreign(reader{cluster: ownName}, nil, body); len(found) > 0 {
 		t.Errorf("found %v in the first cluster", found)
 	}
 	if found := s.foreign(reader{cluster: foreignName}, nil, body); len(found) == 0 {
-		t.Error("the uid is not missed in a second cluster")
+		t.Error("the UID is not found in a second cluster")
 	}
 }
 
-// lived is a model in which something happened, and what a watch tells of it.
+// lived returns a model with a history, and the events of a watch of it.
 func lived() (*model, []event) {
 	m := newModel()
 	at := func(n int) string { return fmt.Sprint(n) }
@@ -89,10 +89,10 @@ func lived() (*model, []event) {
 	return m, told
 }
 
-func TestTheCheckerFindsWhatIsWrongWithAWatch(t *testing.T) {
+func TestCheckerFindsErrorsInWatches(t *testing.T) {
 	m, told := lived()
 	if err := compareEvents(m.since(0, configMaps, selector{}), told); err != nil {
-		t.Fatalf("a faithful watch: %v", err)
+		t.Fatalf("a correct watch: %v", err)
 	}
 	stray := event{change: change{added, id{configMaps, "p-one", "stray"}, state{value: "x", version: "12"}}}
 	change := func(n int, f func(*event)) func([]event) []event {
@@ -113,13 +113,13 @@ func TestTheCheckerFindsWhatIsWrongWithAWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := compareEvents(m.since(0, configMaps, selector{}), spoil(slices.Clone(told))); err == nil {
-				t.Error("the checker finds nothing")
+				t.Error("the checker finds no error")
 			}
 		})
 	}
 }
 
-func TestTheModelTellsChangesAsASelectorSeesThem(t *testing.T) {
+func TestModelReturnsChangesForSelectors(t *testing.T) {
 	m, _ := lived()
 	tell := func(from int, which selector) string {
 		var out []string
@@ -146,7 +146,7 @@ func TestTheModelTellsChangesAsASelectorSeesThem(t *testing.T) {
 	}
 }
 
-func TestTheCheckerFindsWhatIsWrongWithAList(t *testing.T) {
+func TestCheckerFindsErrorsInLists(t *testing.T) {
 	m, _ := lived()
 	want := m.selected(configMaps, selector{})
 	one := id{configMaps, "p-one", "one"}
@@ -156,7 +156,7 @@ func TestTheCheckerFindsWhatIsWrongWithAList(t *testing.T) {
 		return got
 	}
 	if err := compareObjects(want, with(func(map[id]state) {})); err != nil {
-		t.Fatalf("a faithful list: %v", err)
+		t.Fatalf("a correct list: %v", err)
 	}
 	for name, got := range map[string]map[id]state{
 		"a missing object": with(func(l map[id]state) { delete(l, one) }),
@@ -166,12 +166,12 @@ func TestTheCheckerFindsWhatIsWrongWithAList(t *testing.T) {
 		"another identity": with(func(l map[id]state) { l[one] = state{value: "c", color: "blue", uid: "u9", version: "13"} }),
 	} {
 		if err := compareObjects(want, got); err == nil {
-			t.Errorf("%s: the checker finds nothing", name)
+			t.Errorf("%s: the checker finds no error", name)
 		}
 	}
 }
 
-func TestTheCheckerFindsObjectsThatClaimToBeOfAnotherCluster(t *testing.T) {
+func TestCheckerFindsObjectsWithAnotherCluster(t *testing.T) {
 	object := configMaps.object(id{configMaps, "p-one", "one"}, state{value: ownMarker, color: "red"})
 	annotations := object["metadata"].(map[string]any)["annotations"].(map[string]any)
 	for cluster, fine := range map[string]bool{ownName: true, foreignName: false, "": false} {
@@ -183,6 +183,6 @@ func TestTheCheckerFindsObjectsThatClaimToBeOfAnotherCluster(t *testing.T) {
 	annotations[clusterAnnotation] = ownName
 	object["data"] = map[string]any{"value": foreignMarker}
 	if _, _, err := configMaps.parse(ownName, object); err == nil {
-		t.Error("content that differs from the value is not found")
+		t.Error("the checker does not find content that differs from the value")
 	}
 }

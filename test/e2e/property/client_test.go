@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// client is one of many that are used at once. Each has connections of its own.
+// client is one of many concurrent clients. Each has its own connections.
 type client struct {
 	http    *http.Client
 	server  string // URL without a path
 	secrets *secrets
 }
 
-// newClient returns a client of the server at base, which trusts what config trusts.
+// newClient returns a client of the server at base, with the CA of config.
 func newClient(config *rest.Config, base string, s *secrets) (*client, error) {
 	trust, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -30,7 +30,7 @@ func newClient(config *rest.Config, base string, s *secrets) (*client, error) {
 	return &client{http: &http.Client{Transport: &http.Transport{TLSClientConfig: trust, ForceAttemptHTTP2: true}}, server: base, secrets: s}, nil
 }
 
-// request is what a client asks of a tenant.
+// request is a request of a client to a tenant.
 type request struct {
 	method, path string
 	query        url.Values
@@ -38,10 +38,10 @@ type request struct {
 	contentType  string // application/json if empty
 	accept       string // application/json if empty
 	as           identity
-	knows        []string // names of other clusters that the request tells
+	knows        []string // names of other clusters that the request contains
 }
 
-// answer is what the server sent.
+// answer is the response of the server.
 type answer struct {
 	code   int
 	body   []byte
@@ -50,23 +50,23 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %.600s", a.code, a.body) }
 
-// items of a list.
+// items returns the items of a list.
 func (a answer) items() []any {
 	items, _ := a.object["items"].([]any)
 	return items
 }
 
-// leak is an answer that contains what is another tenant's.
+// leak is the error that a response contains data of another tenant.
 type leak struct {
 	what []string
 	in   string
 }
 
 func (l leak) Error() string {
-	return fmt.Sprintf("the answer contains %s: %s", strings.Join(l.what, ", "), l.in)
+	return fmt.Sprintf("the response contains %s: %s", strings.Join(l.what, ", "), l.in)
 }
 
-// open sends a request, and returns the answer with its body to be read. An overloaded server is asked again.
+// open sends a request, and returns the response before its body is read. It retries if the server is overloaded.
 func (c *client) open(ctx context.Context, t *tenant, r request) (*http.Response, error) {
 	var body []byte
 	if r.body != nil {
@@ -99,7 +99,7 @@ func (c *client) open(ctx context.Context, t *tenant, r request) (*http.Response
 	}
 }
 
-// do sends a request and returns the whole answer, which must contain nothing of other tenants.
+// do sends a request and returns the whole response, which must not contain data of other tenants.
 func (c *client) do(ctx context.Context, t *tenant, r request) (answer, error) {
 	response, err := c.open(ctx, t, r)
 	if err != nil {
@@ -110,14 +110,14 @@ func (c *client) do(ctx context.Context, t *tenant, r request) (answer, error) {
 	if a.body, err = io.ReadAll(response.Body); err != nil {
 		return a, err
 	}
-	_ = json.Unmarshal(a.body, &a.object) // other formats are only searched
+	_ = json.Unmarshal(a.body, &a.object) // other formats are only searched for markers
 	if found := c.secrets.foreign(t.reader(r.knows...), response.Header, a.body); len(found) > 0 {
 		return a, leak{found, a.String()}
 	}
 	return a, nil
 }
 
-// want sends a request whose answer must have one of the codes.
+// want sends a request whose response must have one of the codes.
 func (c *client) want(ctx context.Context, t *tenant, r request, codes ...int) (answer, error) {
 	a, err := c.do(ctx, t, r)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// crossing is a proxy that makes the server behind it mix its clusters up, once in a while.
+// crossing is a proxy that sometimes makes the server behind it mix up clusters.
 type crossing struct {
 	proxy   *httputil.ReverseProxy
-	spoils  func(*http.Request) bool // which requests can go wrong
+	spoils  func(*http.Request) bool // selects the requests that can fail
 	spoil   func(r *http.Request, other *tenant)
 	every   int64
 	matches atomic.Int64
 	spoiled atomic.Int64
-	fleet   atomic.Pointer[fleet] // nil until requests may go wrong
+	fleet   atomic.Pointer[fleet] // nil before faults start
 }
 
 func (x *crossing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,26 +40,26 @@ func (x *crossing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.proxy.ServeHTTP(w, r)
 }
 
-// divert serves a request from another cluster, after it was allowed in its own.
+// divert serves a request from another cluster after it was authorized in its own.
 func divert(r *http.Request, other *tenant) {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/clusters/"), "/")
 	r.URL.Path = strings.Replace(r.URL.Path, name, other.name, 1)
 	promote(r, other)
 }
 
-// promote takes somebody for an administrator.
+// promote treats a user as an administrator.
 func promote(r *http.Request, _ *tenant) { r.Header.Set("Authorization", "Bearer "+masters.token) }
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") == "true" }
 
 func isAnonymous(r *http.Request) bool { return r.Header.Get("Authorization") == "" }
 
-// of chooses requests that are not refused before they reach what goes wrong.
+// of selects requests that are not refused before they reach the fault.
 func of(choose func(*http.Request) bool) func(*http.Request) bool {
 	return func(r *http.Request) bool { return !isAnonymous(r) && choose(r) }
 }
 
-// newCrossing returns a proxy in front of the server, and its URL.
+// newCrossing returns a proxy for the server, and its URL.
 func newCrossing(t *testing.T, x *crossing) string {
 	t.Helper()
 	target, err := url.Parse(server.URL)
@@ -72,7 +72,7 @@ func newCrossing(t *testing.T, x *crossing) string {
 	}
 	x.proxy = &httputil.ReverseProxy{Transport: direct.http.Transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
-		// The body can be sent again, when the server closes a connection because of somebody else's request.
+		// The body can be sent again, for the case that the server closes a connection because of another request.
 		body, _ := io.ReadAll(r.In.Body)
 		r.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		r.Out.Body, _ = r.Out.GetBody()
@@ -86,7 +86,7 @@ func newCrossing(t *testing.T, x *crossing) string {
 	return through.URL
 }
 
-func TestAServerThatMixesClustersUpIsFoundOut(t *testing.T) {
+func TestChecksFindServerThatMixesUpClusters(t *testing.T) {
 	method := func(all ...string) func(*http.Request) bool {
 		return of(func(r *http.Request) bool {
 			return !isWatch(r) && contains(all, r.Method) && !strings.Contains(r.URL.Path, "review")
@@ -100,7 +100,7 @@ func TestAServerThatMixesClustersUpIsFoundOut(t *testing.T) {
 	}
 	for _, fault := range []struct {
 		name   string
-		every  int64 // 0: nothing goes wrong
+		every  int64 // 0: no faults
 		spoils func(*http.Request) bool
 		spoil  func(*http.Request, *tenant)
 	}{
@@ -124,7 +124,7 @@ func TestAServerThatMixesClustersUpIsFoundOut(t *testing.T) {
 				x.fleet.Store(f)
 			}
 			err := f.work(t.Context(), 1500)
-			for err == nil && fault.every > 0 && x.spoiled.Load() == 0 { // nothing of that kind was asked for
+			for err == nil && fault.every > 0 && x.spoiled.Load() == 0 { // no such request was sent
 				err = f.work(t.Context(), 500)
 			}
 			if err == nil {
@@ -134,9 +134,9 @@ func TestAServerThatMixesClustersUpIsFoundOut(t *testing.T) {
 				w.stream.close()
 			}
 			if spoiled := x.spoiled.Load(); (spoiled > 0) != (fault.every > 0) || (err != nil) != (spoiled > 0) {
-				t.Fatalf("%d of %d requests went wrong, and this was found: %v", spoiled, x.matches.Load(), err)
+				t.Fatalf("%d of %d requests were faulty, and the check found: %v", spoiled, x.matches.Load(), err)
 			}
-			t.Logf("%d requests went wrong; found: %.300v", x.spoiled.Load(), err)
+			t.Logf("%d requests were faulty; found: %.300v", x.spoiled.Load(), err)
 		})
 	}
 }

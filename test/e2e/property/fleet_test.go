@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	robot        = "p-robot" // a service account with every right in its cluster
+	robot        = "p-robot" // a service account with cluster-admin in its cluster
 	fieldManager = "property"
-	// lacking is the rest, by five, of the indexes of tenants that do not define widgets. Tenants of rest 0 have a schema of
-	// their own, the others share it with those of the same rest.
+	// lacking is the index modulo five of tenants that do not define widgets. Tenants with remainder 0 have unique schemas; the others
+	// share a schema with those of the same remainder.
 	lacking = 4
 )
 
@@ -32,7 +32,7 @@ var (
 	anonymous = identity{name: kcptest.Anonymous.Name}
 )
 
-// tenant is one cluster and what is known of it.
+// tenant is a cluster, and what the test knows about it.
 type tenant struct {
 	name   string
 	index  int
@@ -41,7 +41,7 @@ type tenant struct {
 	robot  identity
 	actors []*actor
 
-	// quiet is held for reading by who changes something, for writing by who compares the cluster as a whole.
+	// quiet is locked for reading by actors that change something, and for writing by a comparison of the whole cluster.
 	quiet sync.RWMutex
 }
 
@@ -49,7 +49,7 @@ func (t *tenant) reader(knows ...string) reader {
 	return reader{cluster: t.name, markers: []string{t.marker, t.schema}, knows: knows}
 }
 
-// administrators are who may do everything in a tenant.
+// administrators are the identities with all permissions in a tenant.
 func (t *tenant) administrators() []identity {
 	all := []identity{masters, t.robot}
 	if t.index%2 == 0 {
@@ -58,12 +58,12 @@ func (t *tenant) administrators() []identity {
 	return all
 }
 
-// viewer tells whether bob may read objects of a kind there.
+// viewer reports whether bob can read objects of a kind there.
 func (t *tenant) viewer(k *kind) bool {
 	return t.index%3 == 0 && k != secretKind && k != widgets && k != clusterRoles
 }
 
-// strangers are users without any right in a tenant.
+// strangers are users without permissions in a tenant.
 func (t *tenant) strangers(tenants []*tenant) []identity {
 	all := []identity{anonymous, tenants[(t.index+1)%len(tenants)].robot}
 	if t.index%2 != 0 {
@@ -75,16 +75,16 @@ func (t *tenant) strangers(tenants []*tenant) []identity {
 	return all
 }
 
-// kinds that a tenant serves, out of all.
+// serves reports whether a tenant serves a kind.
 func (t *tenant) serves(k *kind) bool { return !k.custom || t.schema != "" }
 
-// fleet is all that a test works with.
+// fleet is all clusters and clients of a test.
 type fleet struct {
 	secrets *secrets
 	tenants []*tenant
 	clients []*client
 	watches []*follower
-	// patience is how long an answer that should come at once is waited for.
+	// patience limits the time for responses that should come at once.
 	patience time.Duration
 }
 
@@ -92,10 +92,10 @@ func newMarker(rng *rand.Rand) string {
 	return fmt.Sprintf("%s%0*x", markerPrefix, markerDigits, rng.Uint64())
 }
 
-// newFleet makes clusters, with everything that they need before operations begin.
+// newFleet creates clusters with all that the operations need.
 func newFleet(t *testing.T, tenants, clients int, seed uint64, base string) *fleet {
 	t.Helper()
-	// Markers are secrets: they do not depend on the seed, so that two tests never share one.
+	// Markers are secrets: they do not depend on the seed, because two tests must never share one.
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	f := &fleet{secrets: &secrets{}, patience: kcptest.Timeout}
 	for range clients {
@@ -128,7 +128,7 @@ func newFleet(t *testing.T, tenants, clients int, seed uint64, base string) *fle
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i, n := range f.tenants {
-		cluster := server.Cluster // makes one and waits until it is ready
+		cluster := server.Cluster // creates a cluster and waits until it is ready
 		group.Go(func() error {
 			n.name = cluster(t).Name
 			f.secrets.names.Store(n.name, n)
@@ -138,13 +138,13 @@ func newFleet(t *testing.T, tenants, clients int, seed uint64, base string) *fle
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if t.Failed() { // in one of the goroutines above
+	if t.Failed() { // in one of these goroutines
 		t.FailNow()
 	}
 	return f
 }
 
-// prepare makes what a tenant has before operations begin, and waits until all of it works.
+// prepare creates what a tenant has before the operations, and waits until all of it works.
 func (t *tenant) prepare(ctx context.Context, c *client) error {
 	create := func(path string, object map[string]any) error {
 		_, err := c.want(ctx, t, request{method: http.MethodPost, path: path, body: object, as: masters}, http.StatusCreated)
@@ -215,7 +215,7 @@ func (t *tenant) grant(create func(*kind, string, string, map[string]any) error)
 	return bind("bob-views", "view", user(bob.name))
 }
 
-// wait returns when every right is in effect, and everything is there that the server makes by itself.
+// wait returns when all permissions have taken effect, and all objects exist that the server creates.
 func (t *tenant) wait(ctx context.Context, c *client) error {
 	readers := t.administrators()
 	if t.viewer(configMaps) {
@@ -239,7 +239,7 @@ func (t *tenant) wait(ctx context.Context, c *client) error {
 	return t.checkQuota(ctx, c, map[string]int{"count/configmaps": standing})
 }
 
-// populated returns when a new namespace holds what the server puts into each.
+// populated returns when a new namespace has the objects that the server creates in each.
 func (t *tenant) populated(ctx context.Context, c *client, namespace string) error {
 	for _, path := range []string{configMaps.path(namespace) + "/kube-root-ca.crt", serviceAccounts.path(namespace) + "/default"} {
 		if err := t.until(ctx, c, request{path: path, as: masters}, http.StatusOK); err != nil {

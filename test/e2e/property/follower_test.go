@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// follower watches a kind in all of a tenant, from before the first operation to after the last one.
+// follower watches a kind in a whole tenant, from before the first operation until after the last one.
 type follower struct {
 	stream *stream
-	news   chan struct{} // tells that there is more in what mu guards
+	news   chan struct{} // signals that more events have arrived
 
 	mu     sync.Mutex
 	events []event
 	err    error
 }
 
-// follow begins to watch. The follower ends when its stream is closed.
+// follow starts to watch. The follower ends when its stream is closed.
 func follow(ctx context.Context, c *client, t *tenant, k *kind) (*follower, error) {
 	s, err := c.watch(ctx, t, k, "", url.Values{"allowWatchBookmarks": {"true"}}, t.robot)
 	if err != nil {
@@ -49,7 +49,7 @@ func (f *follower) read() {
 	}
 }
 
-// until returns all events, once the last one is there.
+// until returns all events when the last one has arrived.
 func (f *follower) until(ctx context.Context, last id, version string, patience time.Duration) ([]event, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -66,12 +66,12 @@ func (f *follower) until(ctx context.Context, last id, version string, patience 
 		select {
 		case <-f.news:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the watch does not tell of %s at %s", last, version)
+			return nil, fmt.Errorf("the watch has not delivered %s at %s", last, version)
 		}
 	}
 }
 
-// check compares all that was told with all that the actors of the tenant did.
+// check compares all events with all operations of the tenant's actors.
 func (f *follower) check(ctx context.Context, c *client) error {
 	k, t := f.stream.kind, f.stream.tenant
 	last := t.actors[0]

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// standing is how many ConfigMaps a quota counts in a new namespace: kube-root-ca.crt. What is derived is not counted.
+// standing is the number of ConfigMaps that a quota counts in a new namespace: kube-root-ca.crt. Derived objects are not counted.
 const standing = 1
 
-// kind is a type of object that the operations are about. Every object of every kind carries its value in an annotation,
-// its color in a label, and its value in its own content as well if content is set.
+// kind is a type of object for operations. Every object has its value in an annotation, its color in a label, and, if content is set, its
+// value also in its content.
 type kind struct {
 	name, group, version, plural string
 	namespaced, custom           bool
-	// createdByPut tells that an update of an object that does not exist creates it.
+	// createdByPut is true if an update of an object that does not exist creates it.
 	createdByPut bool
-	// content returns the fields of an object besides its metadata.
+	// content returns the fields of an object other than its metadata.
 	content func(namespace, value string) map[string]any
-	// held returns the value out of the content of an object.
+	// held returns the value in the content of an object.
 	held func(object map[string]any) string
-	// system are the names of objects that are not the test's.
+	// system are the names of objects that the test did not create.
 	system []string
 }
 
@@ -31,7 +31,7 @@ const (
 	customGroup       = "property.example.com"
 )
 
-// Namespaces in which the objects of every cluster are. The quota counts those of the second one.
+// The namespaces of the objects of every cluster. The quota counts those of the second one.
 var namespaces = []string{"p-one", "p-two"}
 
 var (
@@ -87,7 +87,7 @@ var (
 	clusterKinds    = []*kind{namespaceKind, clusterRoles}
 )
 
-// apiVersion of the objects.
+// apiVersion returns the apiVersion of the objects.
 func (k *kind) apiVersion() string {
 	if k.group == "" {
 		return k.version
@@ -95,7 +95,7 @@ func (k *kind) apiVersion() string {
 	return k.group + "/" + k.version
 }
 
-// path of the collection in a namespace, or of the one in all of them when namespace is empty.
+// path returns the path of the collection in a namespace, or in all of them if namespace is empty.
 func (k *kind) path(namespace string) string {
 	path := "/api/" + k.version
 	if k.group != "" {
@@ -107,10 +107,10 @@ func (k *kind) path(namespace string) string {
 	return path + "/" + k.plural
 }
 
-// isSystem tells whether an object is not the test's.
+// isSystem reports whether the test did not create an object.
 func (k *kind) isSystem(name string) bool { return contains(k.system, name) }
 
-// fields are the content of an object with a value.
+// fields returns the content of an object with a value.
 func (k *kind) fields(namespace, value string) map[string]any {
 	if k.content == nil {
 		return map[string]any{}
@@ -118,7 +118,7 @@ func (k *kind) fields(namespace, value string) map[string]any {
 	return k.content(namespace, value)
 }
 
-// object is what clients send for a state.
+// object returns the object that clients send for a state.
 func (k *kind) object(id id, s state) map[string]any {
 	object := k.fields(id.namespace, s.value)
 	metadata := map[string]any{
@@ -134,7 +134,7 @@ func (k *kind) object(id id, s state) map[string]any {
 	return object
 }
 
-// parse returns the id and the state of an object that the server sent, and an error if it is not whole or not of cluster.
+// parse returns the id and the state of an object from the server, and an error if it is incomplete or belongs to another cluster.
 func (k *kind) parse(cluster string, object map[string]any) (id, state, error) {
 	found := id{kind: k, namespace: text(object, "metadata", "namespace"), name: text(object, "metadata", "name")}
 	s := state{
@@ -142,18 +142,18 @@ func (k *kind) parse(cluster string, object map[string]any) (id, state, error) {
 		note: text(object, "status", "note"), uid: text(object, "metadata", "uid"), version: text(object, "metadata", "resourceVersion"),
 	}
 	if of := text(object, "metadata", "annotations", clusterAnnotation); of != cluster {
-		return found, s, fmt.Errorf("%s says that it is of the cluster %q", found, of)
+		return found, s, fmt.Errorf("%s has the cluster %q", found, of)
 	}
 	if k.isSystem(found.name) {
 		return found, s, nil
 	}
 	if k.held != nil && k.held(object) != s.value {
-		return found, s, fmt.Errorf("%s holds %q beside the value %q", found, k.held(object), s.value)
+		return found, s, fmt.Errorf("%s has content %q and value %q", found, k.held(object), s.value)
 	}
 	return found, s, nil
 }
 
-// text returns a string inside of what was decoded from JSON, empty if there is none.
+// text returns a string in decoded JSON, or "" if it does not exist.
 func text(value any, path ...string) string {
 	for _, step := range path {
 		switch v := value.(type) {
@@ -173,7 +173,7 @@ func text(value any, path ...string) string {
 	return s
 }
 
-// pointer is the JSON pointer of a path.
+// pointer returns the JSON pointer of a path.
 func pointer(path ...string) string {
 	var out strings.Builder
 	for _, step := range path {

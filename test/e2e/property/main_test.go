@@ -1,6 +1,6 @@
-// Package property looks for anything that crosses from one logical cluster into another: clients of many identities
-// perform random operations of every verb in many clusters at once, in which all names are equal, and each answer, event
-// and error is compared with a model of the one cluster that it is about.
+// Package property checks that no data crosses from one logical cluster into another: clients with many identities concurrently perform
+// random operations of every verb in many clusters, which use the same names. Each response, event and error is compared with a model of
+// its cluster.
 package property
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }
 
-// number returns what an environment variable says, or fallback when it is not set.
+// number returns the value of an environment variable, or fallback if it is not set.
 func number(t *testing.T, variable string, fallback uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -31,11 +31,11 @@ func number(t *testing.T, variable string, fallback uint64) uint64 {
 	return n
 }
 
-// seed returns the seed of a test: that of KCP_SEED, or a new one. It is printed, because the same seed makes every actor
-// perform the same operations again.
+// seed returns the seed of a test: KCP_SEED, or a new one. It logs the seed, because with the same seed every actor repeats the same
+// operations.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	s := number(t, "KCP_SEED", rand.Uint64()>>16)
-	t.Logf("KCP_SEED=%d performs these operations again", s)
+	t.Logf("KCP_SEED=%d repeats these operations", s)
 	return s
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// id names an object within its cluster.
+// id identifies an object in its cluster.
 type id struct {
 	kind            *kind
 	namespace, name string
@@ -15,13 +15,13 @@ type id struct {
 
 func (i id) String() string { return i.kind.plural + " " + i.namespace + "/" + i.name }
 
-// state is what an object holds. The version and the uid are the server's.
+// state is the content of an object. The server sets the version and the uid.
 type state struct {
 	value, color, note string
 	uid, version       string
 }
 
-// same tells whether two states are equal, where what the server gives counts only if both have it.
+// same reports whether two states are equal. Fields that the server sets are compared only if both states have them.
 func (s state) same(other state) bool {
 	known := func(a, b string) bool { return a == "" || b == "" || a == b }
 	return s.value == other.value && s.color == other.color && s.note == other.note && known(s.uid, other.uid) && known(s.version, other.version)
@@ -35,14 +35,14 @@ const (
 	bookmark = "BOOKMARK"
 )
 
-// change is one write, and what a watch should tell of it. The version of a deletion is not known.
+// change is one write, and the event that a watch delivers for it. The version of a deletion is not known.
 type change struct {
 	event string
 	id    id
 	state state
 }
 
-// model is what one scope of one cluster should hold: a namespace, or what is in none. Its owner is one actor.
+// model is the expected content of one scope of a cluster: a namespace, or the cluster-scoped objects. One actor owns it.
 type model struct {
 	objects map[id]state
 	history []change
@@ -50,7 +50,7 @@ type model struct {
 
 func newModel() *model { return &model{objects: map[id]state{}} }
 
-// set records that an object was created or changed.
+// set records that an object was created or updated.
 func (m *model) set(i id, s state) {
 	event := modified
 	if _, exists := m.objects[i]; !exists {
@@ -68,7 +68,7 @@ func (m *model) remove(i id) {
 	m.history = append(m.history, change{deleted, i, last})
 }
 
-// selector chooses objects as a client asks for them; the zero value chooses all.
+// selector selects objects as a client does; the zero value selects all.
 type selector struct{ color, name string }
 
 func (s selector) matches(i id, of state) bool {
@@ -86,8 +86,8 @@ func (m *model) selected(k *kind, which selector) map[id]state {
 	return found
 }
 
-// names returns the names of all objects of a kind, in the order of their values: generated names are not the same for the
-// same seed, values are but for the marker.
+// names returns the names of all objects of a kind, in the order of their values: with the same seed, values are the same except for the
+// marker, and generated names are not.
 func (m *model) names(k *kind) []string {
 	values := map[string]string{}
 	for i, s := range m.selected(k, selector{}) {
@@ -100,7 +100,7 @@ func (m *model) names(k *kind) []string {
 	return names
 }
 
-// since returns the changes of a kind after the first n of the history, as a watch with a selector tells them.
+// since returns the changes of a kind after the first n of the history, as a watch with a selector delivers them.
 func (m *model) since(n int, k *kind, which selector) []change {
 	matched := map[id]*state{}
 	var out []change
@@ -119,7 +119,7 @@ func (m *model) since(n int, k *kind, which selector) []change {
 			c.event = added
 		case before != nil && now != nil:
 			c.event = modified
-		case before != nil && now == nil: // watches tell the state that matched, at the version of the change
+		case before != nil && now == nil: // watches deliver the state that matched, with the version of the change
 			c.event, c.state = deleted, *before
 			c.state.version = ""
 		default:
@@ -132,7 +132,7 @@ func (m *model) since(n int, k *kind, which selector) []change {
 	return out
 }
 
-// compareObjects returns what differs between the objects of a model and those that were read.
+// compareObjects returns an error with the first difference between the objects of a model and those from the server.
 func compareObjects(want, got map[id]state) error {
 	for i, s := range want {
 		found, ok := got[i]
@@ -151,15 +151,15 @@ func compareObjects(want, got map[id]state) error {
 	return nil
 }
 
-// event is what a watch delivered.
+// event is an event of a watch.
 type event struct {
 	change
-	// terminating tells that the object was waiting for the end of its content.
+	// terminating is true if the object waits for the deletion of its content.
 	terminating bool
 }
 
-// compareEvents returns what differs between a history and what a watch delivered of it: for each object exactly the same
-// changes in the same order, and ever greater versions.
+// compareEvents returns an error with the first difference between a history and the events of a watch: each object must have exactly the
+// same changes in the same order, with increasing versions.
 func compareEvents(want []change, got []event) error {
 	if err := ascending(got); err != nil {
 		return err
@@ -170,27 +170,27 @@ func compareEvents(want []change, got []event) error {
 	}
 	for _, e := range got {
 		if e.event == modified && e.terminating {
-			continue // a namespace that goes tells so by itself
+			continue // the server updates a namespace when its deletion starts
 		}
 		delivered[e.id] = append(delivered[e.id], e.change)
 	}
 	for i := range maps.Keys(delivered) {
 		if _, ok := wanted[i]; !ok {
-			return fmt.Errorf("the watch tells %+v of %s, of which the model has no change", delivered[i], i)
+			return fmt.Errorf("the watch delivered %+v of %s, for which the model has no change", delivered[i], i)
 		}
 	}
 	for i, changes := range wanted {
 		for n, c := range changes {
 			if n >= len(delivered[i]) {
-				return fmt.Errorf("the watch does not tell %s %+v of %s", c.event, c.state, i)
+				return fmt.Errorf("the watch did not deliver %s %+v of %s", c.event, c.state, i)
 			}
 			d := delivered[i][n]
 			if d.event != c.event || !c.state.same(d.state) {
-				return fmt.Errorf("the watch tells %s %+v of %s; the model has %s %+v", d.event, d.state, i, c.event, c.state)
+				return fmt.Errorf("the watch delivered %s %+v of %s; the model has %s %+v", d.event, d.state, i, c.event, c.state)
 			}
 		}
 		if len(delivered[i]) > len(changes) {
-			return fmt.Errorf("the watch tells %+v of %s after all that the model has", delivered[i][len(changes):], i)
+			return fmt.Errorf("the watch delivered %+v of %s after all changes of the model", delivered[i][len(changes):], i)
 		}
 	}
 	return nil
@@ -205,7 +205,7 @@ func ascending(events []event) error {
 			return fmt.Errorf("the version of %s: %w", e.id, err)
 		}
 		if version <= last {
-			return fmt.Errorf("the watch tells %s of %s at %d after an event of %d", e.event, e.id, version, last)
+			return fmt.Errorf("the watch delivered %s of %s with version %d after version %d", e.event, e.id, version, last)
 		}
 		last = version
 	}

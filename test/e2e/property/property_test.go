@@ -17,15 +17,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// How much is done by default: less than a minute of work on two cores.
+// The amount of work by default: less than a minute on two cores.
 const (
 	defaultClusters   = 50
 	defaultOperations = 20000
 	clients           = 16
-	enough            = 10 // failures, after which nothing more is tried
+	enough            = 10 // failures after which the test ends
 )
 
-func TestRandomOperationsOfManyClientsCrossNoClusterBoundary(t *testing.T) {
+func TestRandomOperationsDoNotCrossClusterBoundaries(t *testing.T) {
 	s := seed(t)
 	f := newFleet(t, int(number(t, "KCP_CLUSTERS", defaultClusters)), clients, s, server.URL)
 	began := time.Now()
@@ -49,7 +49,7 @@ func TestRandomOperationsOfManyClientsCrossNoClusterBoundary(t *testing.T) {
 	t.Logf("%d clusters, %d changes, %d events of %d long watches in %s", len(f.tenants), changes, told, len(f.watches), time.Since(began).Round(time.Second))
 }
 
-// failures collects what is wrong, up to a limit.
+// failures collects errors up to a limit.
 type failures struct {
 	mu   sync.Mutex
 	errs []error
@@ -67,7 +67,7 @@ func (f *failures) add(err error) {
 	}
 }
 
-// work makes the actors perform so many operations in all, with all clients at once.
+// work makes the actors perform a number of operations in total, with all clients concurrently.
 func (f *fleet) work(ctx context.Context, operations int) error {
 	if err := f.followAll(ctx); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (f *fleet) work(ctx context.Context, operations int) error {
 		actors = append(actors, t.actors...)
 	}
 	each := (operations + len(actors) - 1) / len(actors)
-	free := make(chan *actor, len(actors)) // each actor is worked on by one client at a time, by another one each time
+	free := make(chan *actor, len(actors)) // one client at a time uses an actor, each time another one
 	var left, workers sync.WaitGroup
 	for _, a := range actors {
 		left.Add(1)
@@ -99,7 +99,7 @@ func (f *fleet) work(ctx context.Context, operations int) error {
 				switch {
 				case ctx.Err() != nil:
 					left.Done()
-				case err != nil: // its model may be wrong from here on
+				case err != nil: // its model may be wrong from now on
 					failed.add(fmt.Errorf("operation %d: %w", number, err))
 					left.Done()
 				case number == each:
@@ -116,7 +116,7 @@ func (f *fleet) work(ctx context.Context, operations int) error {
 	return errors.Join(failed.errs...)
 }
 
-// followAll begins the long watches.
+// followAll starts the long watches.
 func (f *fleet) followAll(ctx context.Context) error {
 	for i, t := range f.tenants {
 		for _, kinds := range [][]*kind{namespacedKinds, clusterKinds} {
@@ -135,14 +135,14 @@ func (f *fleet) followAll(ctx context.Context) error {
 	return nil
 }
 
-// finish checks what remains of everything when nobody is at work any more.
+// finish checks the final state when no actor works any more.
 func (f *fleet) finish(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(len(f.clients))
 	for _, w := range f.watches {
 		group.Go(func() error {
 			t := w.stream.tenant
-			t.quiet.Lock() // the actors of a tenant are one at a time
+			t.quiet.Lock() // only one actor of a tenant works at a time
 			defer t.quiet.Unlock()
 			defer w.stream.close()
 			if err := w.check(ctx, f.clients[t.index%len(f.clients)]); err != nil {
@@ -168,7 +168,7 @@ func (f *fleet) finish(ctx context.Context) error {
 	return f.checkWildcard(ctx)
 }
 
-// checkFinally compares all lists, and what the quota counts, with the model.
+// checkFinally compares all lists, and the counts of the quota, with the model.
 func (t *tenant) checkFinally(ctx context.Context, c *client) error {
 	a := t.actors[0]
 	a.client = c
@@ -182,7 +182,7 @@ func (t *tenant) checkFinally(ctx context.Context, c *client) error {
 			}
 		}
 	}
-	// What was refused after it was charged is counted until something counted is deleted.
+	// A refused object that was already charged is counted until a counted object is deleted.
 	a = t.actors[len(t.actors)-1]
 	a.client = c
 	last, _, err := a.sentinel(ctx, configMaps, selector{})
@@ -205,7 +205,7 @@ func (t *tenant) checkFinally(ctx context.Context, c *client) error {
 	return t.checkQuota(ctx, c, want)
 }
 
-// checkQuota waits until the quota counts what it should; deletions are counted a moment later.
+// checkQuota waits until the quota has the right counts, because deletions are counted with a delay.
 func (t *tenant) checkQuota(ctx context.Context, c *client, want map[string]int) error {
 	ctx, cancel := context.WithTimeout(ctx, kcptest.Timeout)
 	defer cancel()
@@ -222,7 +222,7 @@ func (t *tenant) checkQuota(ctx context.Context, c *client, want map[string]int)
 				continue
 			}
 			if counts := text(used, limit); counts != fmt.Sprint(want[limit]) {
-				wrong = fmt.Sprintf("the quota counts %q %s, and there are %d", counts, limit, want[limit])
+				wrong = fmt.Sprintf("the quota counts %q %s, want %d", counts, limit, want[limit])
 			}
 		}
 		if wrong == "" {
@@ -236,11 +236,11 @@ func (t *tenant) checkQuota(ctx context.Context, c *client, want map[string]int)
 	}
 }
 
-// checkWildcard compares what administrators of the shard see of all clusters with all models.
+// checkWildcard compares the lists of all clusters, for administrators of the shard, with all models.
 func (f *fleet) checkWildcard(ctx context.Context) error {
 	for _, k := range []*kind{configMaps, secretKind, clusterRoles} {
 		r := request{method: http.MethodGet, path: k.path(""), query: url.Values{"labelSelector": {colorLabel}}, as: masters}
-		response, err := f.clients[0].open(ctx, &tenant{name: "*"}, r) // which contains what is of all tenants
+		response, err := f.clients[0].open(ctx, &tenant{name: "*"}, r) // contains data of all tenants
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Forms in which clients ask for objects besides JSON.
+// Formats other than JSON in which clients request objects.
 const (
 	asTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	asMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -32,7 +32,7 @@ func (a *actor) get(ctx context.Context, k *kind) error {
 			return err
 		}
 		if markers := markersIn(got.body); len(markers) == 0 {
-			return fmt.Errorf("%s as %s is without its value: %s", wanted, r.accept, got)
+			return fmt.Errorf("%s as %s does not contain its value: %s", wanted, r.accept, got)
 		}
 		return nil
 	}
@@ -47,7 +47,7 @@ func (a *actor) get(ctx context.Context, k *kind) error {
 	return compareObjects(map[id]state{wanted: s}, map[id]state{found: now})
 }
 
-// read collects the objects of lists that are not the server's own.
+// read collects the objects of lists that the test created.
 func (a *actor) read(k *kind, got answer, into map[id]state) error {
 	for _, item := range got.items() {
 		object, _ := item.(map[string]any)
@@ -62,7 +62,7 @@ func (a *actor) read(k *kind, got answer, into map[id]state) error {
 	return nil
 }
 
-// choose returns a random selector and the query of a list that uses it.
+// choose returns a random selector, and the query of a list with it.
 func (a *actor) choose(k *kind) (selector, url.Values) {
 	switch a.rng.IntN(4) {
 	case 0:
@@ -122,7 +122,7 @@ func compareRows(k *kind, want map[id]state, got answer) error {
 	for _, row := range rows {
 		names[text(row, "cells", "0")] = true
 	}
-	if k == events { // whose first column is the age
+	if k == events { // the first column is the age
 		names = map[string]bool{}
 		for _, row := range rows {
 			names[text(row, "object", "metadata", "name")] = true
@@ -140,13 +140,13 @@ func compareNames(k *kind, want map[id]state, got map[string]bool) error {
 	}
 	for name := range got {
 		if !k.isSystem(name) {
-			return fmt.Errorf("%s %s is there, and the model has none", k.plural, name)
+			return fmt.Errorf("%s %s exists, and the model does not have it", k.plural, name)
 		}
 	}
 	return nil
 }
 
-// listPages reads a list page by page: together they are the whole list, and each tells how much of it is left.
+// listPages reads a list in pages. Together they must be the whole list, and each page must have the number of remaining items.
 func (a *actor) listPages(ctx context.Context, k *kind) error {
 	which, query := selector{}, url.Values{}
 	if a.likely(30) {
@@ -154,7 +154,7 @@ func (a *actor) listPages(ctx context.Context, k *kind) error {
 	}
 	query.Set("limit", strconv.Itoa(1+a.rng.IntN(4)))
 	found, seen := map[id]state{}, 0
-	var left []int // what each page said that remains after it, with the number of items up to it
+	var left []int // remaining items according to each page, plus the items up to it
 	for {
 		got, err := a.ask(ctx, request{method: http.MethodGet, path: a.path(k), query: query, as: a.whoReads(k)}, http.StatusOK)
 		if err != nil {
@@ -176,7 +176,7 @@ func (a *actor) listPages(ctx context.Context, k *kind) error {
 	}
 	for _, total := range left {
 		if total != seen {
-			return fmt.Errorf("a page of the list counts %d items in all, and there are %d", total, seen)
+			return fmt.Errorf("a page of the list reports %d items in total, want %d", total, seen)
 		}
 	}
 	return compareObjects(a.model.selected(k, which), found)
@@ -189,7 +189,7 @@ func (a *actor) listEverything(ctx context.Context, k *kind) error {
 	return a.compareAll(ctx, k)
 }
 
-// compareAll needs the tenant to be quiet.
+// compareAll must be called while no actor of the tenant works.
 func (a *actor) compareAll(ctx context.Context, k *kind) error {
 	which, query := a.choose(k)
 	want := map[id]state{}

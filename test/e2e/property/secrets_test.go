@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// A marker is a prefix that occurs nowhere else and hexadecimal digits that are a secret of one tenant, or of the tenants
-// that share a schema. Its length makes its base64 form a text of its own in whatever starts with it.
+// A marker is a unique prefix and hexadecimal digits that are a secret of one tenant, or of the tenants that share a schema. Because of
+// its length, its base64 form is unique in any text that starts with it.
 const (
 	markerPrefix = "kcpmark-"
 	markerDigits = 16
 	markerLength = len(markerPrefix) + markerDigits
 )
 
-// namePrefix starts the names of the clusters that kcptest makes; nameDigits follow.
+// namePrefix is the prefix of the names of clusters that kcptest creates; nameDigits is the number of digits that follow.
 const (
 	namePrefix = "test"
 	nameDigits = 8
@@ -25,20 +25,20 @@ const (
 
 const uidLength = len("00000000-0000-0000-0000-000000000000")
 
-// secrets finds in an answer what only others may know: markers, names of clusters, and the identifiers of objects.
+// secrets finds data of other tenants in responses: markers, names of clusters, and UIDs of objects.
 type secrets struct {
 	names sync.Map // of clusters
-	uids  sync.Map // of objects → name of the cluster that they were first seen in
+	uids  sync.Map // of objects → name of the first cluster that returned them
 }
 
-// reader is whom an answer is for.
+// reader is the recipient of a response.
 type reader struct {
 	cluster string
 	markers []string // that may be seen
-	knows   []string // names of other clusters that the client knows, because its own request tells them
+	knows   []string // names of other clusters that the request contains
 }
 
-// foreign returns what an answer contains of other clusters, empty if nothing.
+// foreign returns the data of other clusters in a response.
 func (s *secrets) foreign(to reader, header http.Header, body []byte) []string {
 	var found []string
 	for name, values := range header {
@@ -72,13 +72,13 @@ func (s *secrets) inText(to reader, text []byte) []string {
 		}
 		uid := string(rest[:uidLength])
 		if owner, _ := s.uids.LoadOrStore(uid, to.cluster); owner != to.cluster && !contains(to.knows, owner.(string)) {
-			found = append(found, fmt.Sprintf("the uid %s of an object of the cluster %s", uid, owner))
+			found = append(found, fmt.Sprintf("the UID %s of an object of the cluster %s", uid, owner))
 		}
 	})
 	return found
 }
 
-// markersIn returns the markers in a text, as they are and in base64.
+// markersIn returns the markers in a text, both plain and in base64.
 func markersIn(text []byte) []string {
 	var markers []string
 	occurrences(text, markerPrefix, func(i int) {
@@ -98,7 +98,7 @@ func markersIn(text []byte) []string {
 	return markers
 }
 
-// token returns the first prefix+digits bytes of text, empty if what follows the prefix are not that many digits.
+// token returns the first prefix+digits bytes of text, or "" if the prefix is not followed by that many digits.
 func token(text []byte, prefix, digits int) string {
 	if len(text) < prefix+digits || strings.Trim(string(text[prefix:prefix+digits]), "0123456789abcdef") != "" {
 		return ""

@@ -9,13 +9,13 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// Kinds that the operations are not about.
+// Kinds that the test needs besides those of the operations.
 var (
 	resourceQuotas      = &kind{name: "ResourceQuota", version: "v1", plural: "resourcequotas", namespaced: true}
 	clusterRoleBindings = &kind{name: "ClusterRoleBinding", group: "rbac.authorization.k8s.io", version: "v1", plural: "clusterrolebindings"}
 )
 
-// A quota that nothing reaches counts what is in one namespace of each tenant.
+// A quota that is never reached counts the objects in one namespace of each tenant.
 const (
 	quotaName = "p-quota"
 	counted   = "p-two"
@@ -23,8 +23,8 @@ const (
 
 var quotaHard = map[string]any{"count/configmaps": "100000", "count/secrets": "100000", "count/widgets." + customGroup: "100000"}
 
-// definition of widgets. The marker is in a description and in a default, so that both the documents about a schema and
-// the objects of it tell whose it is.
+// definition returns the definition of widgets. The marker is in a description and in a default, so both documents about the schema and
+// objects show to which tenant it belongs.
 func definition(marker string) map[string]any {
 	properties := func(fields map[string]any) map[string]any {
 		return map[string]any{"type": "object", "properties": fields}
@@ -51,7 +51,7 @@ func definition(marker string) map[string]any {
 	}
 }
 
-// until repeats a request until its answer has a code.
+// until repeats a request until the response has a code.
 func (t *tenant) until(ctx context.Context, c *client, r request, code int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*kcptest.Timeout)
 	defer cancel()

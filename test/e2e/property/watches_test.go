@@ -8,12 +8,12 @@ import (
 	"net/url"
 )
 
-// stream is a watch in progress.
+// stream is an open watch.
 type stream struct {
 	tenant  *tenant
 	kind    *kind
 	secrets *secrets
-	// namespace that is watched, empty for all.
+	// namespace is the watched namespace, or empty for all.
 	namespace string
 
 	response *http.Response
@@ -21,7 +21,7 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch begins a watch. It must be closed.
+// watch starts a watch. The caller must close it.
 func (c *client) watch(ctx context.Context, t *tenant, k *kind, namespace string, query url.Values, as identity) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	query.Set("watch", "true")
@@ -48,8 +48,8 @@ func (s *stream) close() {
 	_ = s.response.Body.Close()
 }
 
-// next returns the next event that is not about the server's own objects; of a bookmark it returns the type only, and
-// whether it ends the initial events.
+// next returns the next event of an object that the test created. For a bookmark it returns only the type, and whether it ends the
+// initial events.
 func (s *stream) next() (e event, initialEnd bool, err error) {
 	for {
 		var raw json.RawMessage
@@ -72,14 +72,14 @@ func (s *stream) next() (e event, initialEnd bool, err error) {
 			return e, text(got.Object, "metadata", "annotations", "k8s.io/initial-events-end") == "true", nil
 		case added, modified, deleted:
 		default:
-			return e, false, fmt.Errorf("the watch tells %s", raw)
+			return e, false, fmt.Errorf("the watch delivered %s", raw)
 		}
 		e.event = got.Type
 		if e.id, e.state, err = s.kind.parse(s.tenant.name, got.Object); err != nil {
 			return e, false, err
 		}
 		if s.kind.namespaced && s.namespace != "" && e.id.namespace != s.namespace {
-			return e, false, fmt.Errorf("a watch of the namespace %s tells of %s", s.namespace, e.id)
+			return e, false, fmt.Errorf("a watch of the namespace %s delivered %s", s.namespace, e.id)
 		}
 		e.terminating = s.kind == namespaceKind && text(got.Object, "metadata", "deletionTimestamp") != ""
 		if !s.kind.isSystem(e.id.name) {
@@ -88,13 +88,13 @@ func (s *stream) next() (e event, initialEnd bool, err error) {
 	}
 }
 
-// upTo returns the events up to the one that tells of a state, which is the last that can be.
+// upTo returns the events up to and including the one with a state, which must be the last one.
 func (s *stream) upTo(last id, version string) ([]event, error) {
 	var all []event
 	for {
 		e, _, err := s.next()
 		if err != nil {
-			return nil, fmt.Errorf("%w, before %s at %s came; it told %+v", err, last, version, all)
+			return nil, fmt.Errorf("%w before %s at %s; it delivered %+v", err, last, version, all)
 		}
 		if e.event == bookmark {
 			continue
@@ -106,7 +106,7 @@ func (s *stream) upTo(last id, version string) ([]event, error) {
 	}
 }
 
-// sentinel makes a change that a watch with a selector tells of, after everything else.
+// sentinel makes a last change that a watch with a selector delivers.
 func (a *actor) sentinel(ctx context.Context, k *kind, which selector) (id, string, error) {
 	s := a.fresh()
 	s.color = or(which.color, s.color)
@@ -115,7 +115,7 @@ func (a *actor) sentinel(ctx context.Context, k *kind, which selector) (id, stri
 	return last, a.model.objects[last].version, err
 }
 
-// watchFromVersion resumes at a change in the past, and expects what happened since.
+// watchFromVersion starts a watch at a change in the past, and expects the changes since then.
 func (a *actor) watchFromVersion(ctx context.Context, k *kind) error {
 	from := -1
 	for i := len(a.model.history) - 1 - a.rng.IntN(20); i >= 0; i-- {
@@ -131,7 +131,7 @@ func (a *actor) watchFromVersion(ctx context.Context, k *kind) error {
 	query.Set("resourceVersion", a.model.history[from].state.version)
 	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
-	before := a.likely(50) // whether the watch begins before the last change
+	before := a.likely(50) // whether the watch starts before the last change
 	var last id
 	var version string
 	var err error
@@ -157,7 +157,7 @@ func (a *actor) watchFromVersion(ctx context.Context, k *kind) error {
 	return compareEvents(a.model.since(from+1, k, which), got)
 }
 
-// watchFromStart gets all objects first, and then what happens to them.
+// watchFromStart gets all objects first, and then their changes.
 func (a *actor) watchFromStart(ctx context.Context, k *kind) error {
 	which, query := a.choose(k)
 	for name, value := range map[string]string{

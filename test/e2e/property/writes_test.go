@@ -35,7 +35,7 @@ func (a *actor) generate(ctx context.Context, k *kind) error {
 	return a.settle(ctx, a.stored(got, wanted, s, dry), a.id(k, text(got.object, "metadata", "name")), dry)
 }
 
-// settle waits, after a namespace was made, for what the server puts into it: it would come when the namespace goes.
+// settle waits, after a namespace was created, until the server has created its objects. Otherwise they could appear during deletion.
 func (a *actor) settle(ctx context.Context, err error, made id, dry bool) error {
 	if err != nil || dry || made.kind != namespaceKind {
 		return err
@@ -117,7 +117,7 @@ func (a *actor) apply(ctx context.Context, k *kind) error {
 	return a.applyState(ctx, a.existing(k), a.fresh(), a.administrator(), true)
 }
 
-// applyState makes an object have a state, whether it exists or not.
+// applyState gives an object a state, whether it exists or not.
 func (a *actor) applyState(ctx context.Context, wanted id, s state, as identity, mayBeDry bool) error {
 	before, exists := a.model.objects[wanted]
 	s.note = before.note
@@ -147,7 +147,7 @@ func (a *actor) changeStatus(ctx context.Context, k *kind) error {
 	s, exists := a.model.objects[wanted]
 	s.note = a.fresh().value
 	query, dry := a.dry(nil)
-	// What a request to the status says of the rest counts for nothing.
+	// A request to the status must not change the rest.
 	r := request{
 		method: http.MethodPatch, path: a.path(k) + "/" + wanted.name + "/status", query: query, contentType: "application/merge-patch+json",
 		body: map[string]any{"status": map[string]any{"note": s.note}, "spec": map[string]any{"value": "ignored"}}, as: a.administrator(),
@@ -194,7 +194,7 @@ func (a *actor) delete(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// gone waits for the end of an object that does not go at once.
+// gone waits until an object that is not deleted at once does not exist any more.
 func (a *actor) gone(ctx context.Context, k *kind, name string) error {
 	return a.tenant.until(ctx, a.client, request{path: k.path(a.scope) + "/" + name, as: masters}, http.StatusNotFound)
 }
@@ -203,7 +203,7 @@ func (a *actor) deleteCollection(ctx context.Context, k *kind) error {
 	color := a.color()
 	query, dry := a.dry(url.Values{"labelSelector": {colorLabel + "=" + color}})
 	r := request{method: http.MethodDelete, path: a.path(k), query: query, as: a.administrator()}
-	if k == namespaceKind { // which can only go one by one
+	if k == namespaceKind { // namespaces can only be deleted one by one
 		return a.refused(ctx, r, http.StatusMethodNotAllowed, "MethodNotAllowed")
 	}
 	if _, err := a.ask(ctx, r, http.StatusOK); err != nil || dry {
@@ -215,7 +215,7 @@ func (a *actor) deleteCollection(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// emptyNamespace deletes the namespace itself, with all that is in it, and makes it again.
+// emptyNamespace deletes the namespace with its content, and creates it again.
 func (a *actor) emptyNamespace(ctx context.Context, k *kind) error {
 	if a.scope == "" || a.scope == counted {
 		return a.get(ctx, k)
@@ -237,7 +237,7 @@ func (a *actor) emptyNamespace(ctx context.Context, k *kind) error {
 	return a.tenant.populated(ctx, a.client, a.scope)
 }
 
-// refused checks that a request is answered by a Status of a reason that says something.
+// refused checks that a request gets a Status with a reason and a message.
 func (a *actor) refused(ctx context.Context, r request, code int, reason string) error {
 	got, err := a.ask(ctx, r, code)
 	if err != nil {

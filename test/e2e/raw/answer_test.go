@@ -22,19 +22,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// answer is what a server has sent.
+// answer is a response of a server.
 type answer struct {
 	peer   *peer
 	code   int
 	header http.Header
-	// parts are the events of a watch, or one body.
+	// parts are the events of a watch, or a single body.
 	parts [][]byte
 }
 
-// unlike are headers that differ with every answer or with the time it takes, and those of priority and fairness, which only vanilla has.
+// unlike are headers that differ in every response or with its duration, and those of priority and fairness, which only vanilla sends.
 var unlike = []string{"Date", "Content-Length", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Etag", "Last-Modified", "Process-Start-Time-Unix"}
 
-// lines returns one line for the code, for each header and for each value in the body.
+// lines returns a line for the code, and for each header and each value in the body.
 func (a *answer) lines(only string) []string {
 	lines := []string{fmt.Sprintf("%d %s", a.code, http.StatusText(a.code))}
 	for _, name := range slices.Sorted(maps.Keys(a.header)) {
@@ -62,11 +62,11 @@ func (a *answer) lines(only string) []string {
 	return lines
 }
 
-// keep stores values of the answer as variables.
+// keep stores values of the response as variables.
 func (a *answer) keep(paths map[string]string) error {
 	for name, path := range paths {
 		if len(a.parts) == 0 {
-			return fmt.Errorf("the answer is empty, and has no %s", path)
+			return fmt.Errorf("the response is empty, and does not contain %s", path)
 		}
 		value, err := a.decode(a.parts[len(a.parts)-1])
 		if err != nil {
@@ -77,8 +77,8 @@ func (a *answer) keep(paths map[string]string) error {
 	return nil
 }
 
-// find returns the value at a path: keys with " > " between them. "*" stands for each item of a list, other keys
-// for the items that are called so.
+// find returns the value at a path: keys with " > " between them. For a list, "*" stands for each item, and another key for the items
+// with that label.
 func find(value any, path string) any {
 	if path == "" {
 		return value
@@ -99,7 +99,7 @@ func find(value any, path string) any {
 	return nil
 }
 
-// compiled knows the types that come in a binary encoding.
+// compiled contains the types that are sent in a binary encoding.
 var compiled = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(s))
@@ -109,7 +109,7 @@ var compiled = func() *runtime.Scheme {
 	return s
 }()
 
-// decode returns the value that a body has: a string if it is text.
+// decode returns the value of a body: a string if the body is text.
 func (a *answer) decode(part []byte) (any, error) {
 	if a.header.Get("Content-Encoding") == "gzip" {
 		reader, err := gzip.NewReader(bytes.NewReader(part))
@@ -191,7 +191,7 @@ func (a *answer) flatten(lines []string, prefix, path string, value any) []strin
 	return lines
 }
 
-// label returns what an item of a list is called: its name if it has one, so that more items in one list do not change the labels of others.
+// label returns the label of an item of a list: its name if it has one, so that additional items do not change the labels of others.
 func label(i int, item any) string {
 	if object, ok := item.(map[string]any); ok {
 		if metadata, ok := object["metadata"].(map[string]any); ok && metadata["generateName"] == nil {
@@ -208,7 +208,7 @@ func label(i int, item any) string {
 	return fmt.Sprint(i)
 }
 
-// changing is what differs between any two answers.
+// changing matches text that differs between any two responses.
 var changing = []struct {
 	pattern *regexp.Regexp
 	by      string
@@ -228,7 +228,7 @@ var changing = []struct {
 	{regexp.MustCompile(`hash=[0-9A-F]{128}`), "hash=<hash>"},
 }
 
-// normal returns a text without what differs between any two answers.
+// normal returns a text without the parts that differ between any two responses.
 func (p *peer) normal(text string) string {
 	if p.cluster != "" {
 		text = strings.ReplaceAll(text, "/clusters/"+p.cluster, "")

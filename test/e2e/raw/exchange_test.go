@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// exchange is one request, as a file of testdata has it:
+// exchange is one request, in the format of the files in testdata:
 //
 //	### creating a ConfigMap
 //	# as alice
@@ -26,19 +26,19 @@ type exchange struct {
 	header       http.Header
 	body         string
 
-	// as is the name of a user: "masters", unless the file says otherwise.
+	// as is the name of a user, by default "masters".
 	as string
-	// encode is the encoding that the body, which is JSON, is sent in.
+	// encode is the encoding in which the body, which is JSON, is sent.
 	encode string
-	// keep are the variables for later requests that the answer has, by their paths.
+	// keep are paths of the response whose values become variables for later requests.
 	keep map[string]string
-	// only is the path of the part of the answer that is compared: everything by default.
+	// only is the path of the compared part of the response, by default all of it.
 	only string
-	// await is a text: the request is repeated until the answer has it.
+	// await is a text: the request is repeated until the response contains it.
 	await string
 	// events is the number of events after which the client ends a watch.
 	events int
-	// differs is the reason why the servers answer differently.
+	// differs is the reason why the responses differ.
 	differs string
 }
 
@@ -91,7 +91,7 @@ func parse(content string) (chapter, error) {
 		if text, found := shared[e.differs]; found {
 			e.differs = text
 		} else if e.differs != "" && !strings.Contains(e.differs, " ") {
-			return c, fmt.Errorf("%s: there is no reason @%s", e.name, e.differs)
+			return c, fmt.Errorf("%s: unknown reason @%s", e.name, e.differs)
 		}
 		c.exchanges = append(c.exchanges, e)
 	}

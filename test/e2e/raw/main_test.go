@@ -1,6 +1,6 @@
 // Package raw sends the same raw requests to a workspace and to a vanilla kube-apiserver, because clients depend on every detail of the
-// answers. The requests are in testdata, in the order in which they are sent. Each one that is answered differently has a reason, and
-// docs/differences.md shows both; UPDATE=1 writes that page.
+// responses. The requests are in testdata, in the order in which they are sent. Each request with different responses must have a reason.
+// docs/differences.md lists the differences and the reasons; UPDATE=1 updates that page.
 package raw
 
 import (

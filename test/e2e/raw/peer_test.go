@@ -33,10 +33,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// patience is how long a request that is repeated has to get the expected answer.
+// patience limits the time for repeating a request until it gets the expected response.
 const patience = 30 * time.Second
 
-// users are who a request can come from.
+// users are the users who can send requests.
 var users = map[string]kcptest.User{
 	"masters": kcptest.Masters, "alice": kcptest.Alice, "bob": kcptest.Bob, "victor": kcptest.Victor, "stranger": kcptest.Stranger, "anonymous": kcptest.Anonymous,
 }
@@ -45,7 +45,7 @@ var users = map[string]kcptest.User{
 type peer struct {
 	// base is its URL, with the path of the cluster.
 	base *url.URL
-	// cluster is the name of the logical cluster, which answers may contain.
+	// cluster is the name of the logical cluster, which responses may contain.
 	cluster string
 
 	http1, http2 *http.Client
@@ -81,7 +81,7 @@ func newPeer(config *rest.Config, cluster string) (*peer, error) {
 	return p, err
 }
 
-// csr returns a request for a certificate, as it is in a CertificateSigningRequest. It is the same for both servers.
+// csr returns a certificate request for a CertificateSigningRequest. It is the same for both servers.
 var csr = sync.OnceValue(func() string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	utilruntime.Must(err)
@@ -90,7 +90,7 @@ var csr = sync.OnceValue(func() string {
 	return base64.StdEncoding.EncodeToString(request)
 })
 
-// expand replaces {{name}} by the variable of that name.
+// expand replaces {{name}} by the value of the variable.
 func (p *peer) expand(text string) string {
 	for name, value := range p.variables {
 		text = strings.ReplaceAll(text, "{{"+name+"}}", value)
@@ -98,7 +98,7 @@ func (p *peer) expand(text string) string {
 	return text
 }
 
-// ask returns the answer to a request, as lines of text that are the same for the same answer. It repeats the request as the exchange says.
+// ask returns the response to a request as normalized lines. It repeats the request if the exchange requires it.
 func (p *peer) ask(ctx context.Context, e *exchange) ([]string, error) {
 	deadline := time.Now().Add(patience)
 	for {
@@ -110,7 +110,7 @@ func (p *peer) ask(ctx context.Context, e *exchange) ([]string, error) {
 		if text := strings.Join(lines, "\n"); e.await == "" || strings.Contains(text, e.await) {
 			return lines, a.keep(e.keep)
 		} else if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the answer has no %q after %s:\n%s", e.await, patience, text)
+			return nil, fmt.Errorf("the response does not contain %q after %s:\n%s", e.await, patience, text)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -166,7 +166,7 @@ func (p *peer) once(ctx context.Context, e *exchange) (*answer, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer to %s %s: %w", e.method, e.path, err)
+		return nil, fmt.Errorf("reading the response to %s %s: %w", e.method, e.path, err)
 	}
 	return a, nil
 }
@@ -185,7 +185,7 @@ func documents(stream io.Reader, count int) ([][]byte, error) {
 	return all, nil
 }
 
-// frames returns the payload of the first messages of a websocket, without their types; 0: until it is closed.
+// frames returns the payload of the first count messages of a websocket, without their types. If count is 0, it reads until the end.
 func frames(stream io.Reader, count int) ([][]byte, error) {
 	reader := bufio.NewReader(stream)
 	var all [][]byte

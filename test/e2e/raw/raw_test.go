@@ -19,7 +19,7 @@ var page = filepath.Join("..", "..", "..", "docs", "differences.md")
 // least is the number of requests that must be compared.
 const least = 190
 
-func TestEveryDifferenceFromKubernetesHasAReason(t *testing.T) {
+func TestDifferencesFromKubernetesAreDocumented(t *testing.T) {
 	cluster := server.Cluster(t)
 	cluster.Kubectl(t, "create", "clusterrolebinding", "alice-enters", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
 	kcp, err := newPeer(cluster.Config(kcptest.Anonymous), cluster.Name)
@@ -46,16 +46,16 @@ func TestEveryDifferenceFromKubernetesHasAReason(t *testing.T) {
 		var section bytes.Buffer
 		for _, e := range c.exchanges {
 			if names[e.name] {
-				t.Errorf("two requests are called %q", e.name)
+				t.Errorf("two requests have the name %q", e.name)
 			}
 			names[e.name] = true
 			sum++
 			differences := compare(theirs[e], ours[e])
 			switch {
 			case len(differences) == 0 && e.differs != "":
-				t.Errorf("%s: the answers are the same, but a reason for a difference is given: %s", e.name, e.differs)
+				t.Errorf("%s: the responses are the same, but a reason for a difference is given: %s", e.name, e.differs)
 			case len(differences) > 0 && e.differs == "":
-				t.Errorf("%s: %s %s: the answers differ (- Kubernetes, + a workspace):\n%s", e.name, e.method, e.path, strings.Join(differences, "\n"))
+				t.Errorf("%s: %s %s: the responses differ (- Kubernetes, + a workspace):\n%s", e.name, e.method, e.path, strings.Join(differences, "\n"))
 			case len(differences) > 0:
 				differing++
 				fmt.Fprintf(&section, "\n### %s\n\n`%s %s`: %s\n\n```diff\n%s\n```\n", e.name, e.method, e.path, e.differs, strings.Join(differences, "\n"))
@@ -66,9 +66,9 @@ func TestEveryDifferenceFromKubernetesHasAReason(t *testing.T) {
 		}
 	}
 	if sum < least {
-		t.Errorf("%d requests are compared, want %d or more", sum, least)
+		t.Errorf("compared %d requests, want %d or more", sum, least)
 	}
-	t.Logf("%d requests, %d of them are answered differently", sum, differing)
+	t.Logf("%d requests, %d of them with different responses", sum, differing)
 	if !t.Failed() {
 		golden(t, fmt.Sprintf(head, sum, differing)+text.String())
 	}
@@ -105,7 +105,7 @@ func golden(t *testing.T, want string) {
 	}
 }
 
-// askAll sends all requests to a server, and stores the answers.
+// askAll sends all requests to a server, and stores the responses.
 func askAll(t *testing.T, p *peer, all []chapter, answers map[*exchange][]string) {
 	for _, c := range all {
 		for _, e := range c.exchanges {
@@ -119,7 +119,7 @@ func askAll(t *testing.T, p *peer, all []chapter, answers map[*exchange][]string
 	}
 }
 
-// dump writes the answers as files, for those who look for the reason of a difference.
+// dump writes the responses to files, for finding the reason of a difference.
 func dump(t *testing.T, dir string, all []chapter, ours, theirs map[*exchange][]string) {
 	for name, answers := range map[string]map[*exchange][]string{"kcp": ours, "kubernetes": theirs} {
 		var text bytes.Buffer

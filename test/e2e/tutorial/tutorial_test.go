@@ -95,7 +95,7 @@ func (s *terminal) check(t *testing.T, b kcptest.Block) {
 				t.Fatal(err)
 			}
 			if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
-				return fmt.Errorf("it is\n%s", got)
+				return fmt.Errorf("got\n%s", got)
 			}
 			return nil
 		})

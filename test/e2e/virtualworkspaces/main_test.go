@@ -1,5 +1,5 @@
-// Package virtualworkspaces proves that a virtual workspace that somebody writes with the packages of this module works
-// beside a server, and keeps tenants apart.
+// Package virtualworkspaces tests that a virtual workspace that is written with the public packages of this module works beside a server,
+// and isolates tenants.
 package virtualworkspaces
 
 import (
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 const repository = "../../.."
 
-// build returns the path of the example, built as a module of its own, as that of somebody else would be.
+// build builds the example as a separate module, as an author in another repository would, and returns its path.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "kcp-notes-")
 	if err != nil {
@@ -70,7 +70,7 @@ var build = sync.OnceValues(func() (string, error) {
 // notes is a running example.
 type notes struct{ url, ca string }
 
-// start runs the example with the rights of a kubeconfig. It ends with the test.
+// start runs the example with the permissions of a kubeconfig, until the test ends.
 func start(t *testing.T, kubeconfig string) notes {
 	t.Helper()
 	n, dir := reserve(t), t.TempDir()
@@ -79,7 +79,7 @@ func start(t *testing.T, kubeconfig string) notes {
 	return n
 }
 
-// reserve returns an example that does not run yet.
+// reserve returns an example that is not running yet.
 func reserve(t *testing.T) notes {
 	t.Helper()
 	port, err := kcptest.FreePort()
@@ -89,7 +89,7 @@ func reserve(t *testing.T) notes {
 	return notes{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
 }
 
-// run runs the example with the rights of a kubeconfig, and flags that lead to the certificate of n. It ends with the test.
+// run runs the example with the permissions of a kubeconfig, and with flags for the certificate of n, until the test ends.
 func (n notes) run(t *testing.T, kubeconfig string, flags ...string) {
 	t.Helper()
 	program, err := build()
@@ -107,13 +107,13 @@ func (n notes) run(t *testing.T, kubeconfig string, flags ...string) {
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		if err := command.Wait(); err != nil || t.Failed() {
-			t.Errorf("the example ended with %v:\n%s", err, log.String())
+			t.Errorf("the example exited with %v:\n%s", err, log.String())
 		}
 	})
 	kcptest.Eventually(t, "the example is ready", func(ctx context.Context) error {
 		code, _, err := n.request(ctx, kcptest.Anonymous, http.MethodGet, "/readyz", nil)
 		if err == nil && code != http.StatusOK {
-			err = fmt.Errorf("/readyz answers %d", code)
+			err = fmt.Errorf("/readyz returned %d", code)
 		}
 		return err
 	})
@@ -126,7 +126,7 @@ func (n notes) config(user kcptest.User, cluster string) *rest.Config {
 	}
 }
 
-// request sends what no client library would.
+// request sends a request that client libraries would not send.
 func (n notes) request(ctx context.Context, user kcptest.User, method, path string, header http.Header) (int, string, error) {
 	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: n.ca}})
 	if err != nil {
@@ -152,7 +152,7 @@ func (n notes) request(ctx context.Context, user kcptest.User, method, path stri
 	return response.StatusCode, body.String(), err
 }
 
-// in returns a client for the notes of a logical cluster, or all.
+// in returns a client for the notes of a logical cluster, or of all.
 func (n notes) in(t *testing.T, user kcptest.User, cluster string) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(n.config(user, cluster))
@@ -162,7 +162,7 @@ func (n notes) in(t *testing.T, user kcptest.User, cluster string) dynamic.Names
 	return client.Resource(resource)
 }
 
-// kubectl runs kubectl against the notes of a cluster.
+// kubectl returns a function that runs kubectl with the notes of a cluster.
 func (n notes) kubectl(t *testing.T, user kcptest.User, cluster *kcptest.Cluster) func(stdin string, args ...string) string {
 	t.Helper()
 	command := cluster.Command(t, "kubectl", user)

@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// views are objects that tell what a mounted workspace stands for.
+// views are objects that configure the view of a mounted workspace.
 const views = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -32,7 +32,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// mounting is a workspace that stands for what a View tells.
+// mounting returns a workspace that mounts a View.
 const mounting = `
 apiVersion: example.org/v1
 kind: View
@@ -44,8 +44,8 @@ metadata: {name: notes}
 spec: {mount: {ref: {apiVersion: example.org/v1, kind: View, name: notes}}}
 `
 
-// Users who know the URL of the server only reach a program beside it through a workspace that is mounted from it.
-func TestAMountedWorkspaceIsAViewOfOnesOwn(t *testing.T) {
+// Users who only know the URL of the server reach a program beside it through a workspace that mounts it.
+func TestMountedWorkspaceServesViewForItsUsers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	content, key, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -77,13 +77,13 @@ func TestAMountedWorkspaceIsAViewOfOnesOwn(t *testing.T) {
 			return err
 		}
 	}
-	kcptest.Eventually(t, "the notes are in the mounted workspace", of(kcptest.Alice))
+	kcptest.Eventually(t, "the mounted workspace has the notes", of(kcptest.Alice))
 	ctx := kcptest.Context(t)
 	if _, err := mounted.Dynamic(t, kcptest.Alice).Resource(resource).Namespace("default").Create(ctx, note("one", "milk"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := c.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "one", metav1.GetOptions{}); err != nil {
-		t.Errorf("the note is not where it belongs: %v", err)
+		t.Errorf("the note is not in its workspace: %v", err)
 	}
 	kcptest.WantReason(t, of(kcptest.Bob)(ctx), metav1.StatusReasonForbidden)
 }

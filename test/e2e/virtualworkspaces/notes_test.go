@@ -22,7 +22,7 @@ import (
 
 var resource = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "notes"}
 
-// writer is what a tenant grants to those who may have notes: no right on ConfigMaps.
+// writer is the role that a tenant grants to users of notes. It grants no permissions for ConfigMaps.
 const writer = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -38,29 +38,29 @@ func note(name, text string) *unstructured.Unstructured {
 	}}
 }
 
-// grant lets a user have notes in a cluster, and waits until it has an effect.
+// grant permits a user to use notes in a cluster, and waits until this takes effect.
 func grant(t *testing.T, n notes, c *kcptest.Cluster, user kcptest.User) {
 	t.Helper()
 	c.Apply(t, writer)
 	c.Kubectl(t, "create", "clusterrolebinding", "notes-"+user.Name, "--clusterrole=notes", "--user="+user.Name)
 	c.Kubectl(t, "create", "clusterrolebinding", "access-"+user.Name, "--clusterrole="+kcptest.EntryRole, "--user="+user.Name)
-	kcptest.Eventually(t, "the grant has an effect", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the permission takes effect", func(ctx context.Context) error {
 		_, err := n.in(t, user, c.Name).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
 
-func TestAViewOfOneKindOfObjectsIsAnAPI(t *testing.T) {
+func TestViewSupportsAllOperationsOfAPI(t *testing.T) {
 	t.Parallel()
 	n, c := start(t, server.Kubeconfig()), server.Cluster(t)
 	ctx := kcptest.Context(t)
 	grant(t, n, c, kcptest.Alice)
 	kubectl := n.kubectl(t, kcptest.Alice, c)
 	if out := kubectl("", "api-resources", "--no-headers"); len(strings.Split(strings.TrimSpace(out), "\n")) != 1 || !strings.Contains(out, "example.org/v1") {
-		t.Errorf("the view has more than notes:\n%s", out)
+		t.Errorf("the view has other resources than notes:\n%s", out)
 	}
 	if out := kubectl("", "explain", "notes.spec.text"); !strings.Contains(out, "Text of the note.") {
-		t.Errorf("kubectl explain says:\n%s", out)
+		t.Errorf("unexpected output of kubectl explain:\n%s", out)
 	}
 	seen, err := n.in(t, kcptest.Alice, c.Name).Namespace("default").Watch(ctx, metav1.ListOptions{
 		SendInitialEvents: ptr.To(true), AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
@@ -69,21 +69,21 @@ func TestAViewOfOneKindOfObjectsIsAnAPI(t *testing.T) {
 	}
 	defer seen.Stop()
 	if e := <-seen.ResultChan(); e.Type != watch.Bookmark || e.Object.(*unstructured.Unstructured).GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
-		t.Errorf("the watch begins with %v", e)
+		t.Errorf("the watch starts with %v", e)
 	}
 	kubectl("apiVersion: example.org/v1\nkind: Note\nmetadata: {name: one, labels: {list: shopping}}\nspec: {text: milk}\n", "apply", "-f", "-")
 	if out := strings.Fields(kubectl("", "get", "notes", "--no-headers", "-l", "list=shopping")); strings.Join(out, " ") != "one milk yellow" {
-		t.Errorf("the note is shown as %q", out)
+		t.Errorf("got note %q", out)
 	}
 	if out := kubectl("", "get", "notes", "-o", "name", "--field-selector=metadata.name!=one"); out != "" {
-		t.Errorf("the selector selects %s", out)
+		t.Errorf("got %s with a selector", out)
 	}
 	kubectl("", "patch", "note", "one", "--type=merge", "--patch", `{"spec":{"color":"green"}}`)
 	_, err = n.in(t, kcptest.Alice, c.Name).Namespace("default").Patch(ctx, "one", types.MergePatchType, []byte(`{"spec":{"color":"blue"}}`), metav1.PatchOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
 	stored, err := c.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "one", metav1.GetOptions{})
 	if err != nil || stored.Data["text"] != "milk" || stored.Data["color"] != "green" {
-		t.Errorf("the ConfigMap is %v, %v", stored, err)
+		t.Errorf("got ConfigMap %v, %v", stored, err)
 	}
 	stale := note("one", "too late")
 	stale.SetResourceVersion("1")
@@ -105,14 +105,14 @@ func TestAViewOfOneKindOfObjectsIsAnAPI(t *testing.T) {
 		}
 	}
 	if got := strings.Join(events[:3], ", "); got != "ADDED one, MODIFIED one, ADDED two" {
-		t.Errorf("the watch saw %v", events)
+		t.Errorf("the watch got %v", events)
 	}
 	if _, err := c.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
-		t.Errorf("a ConfigMap that is no note was deleted: %v", err)
+		t.Errorf("a ConfigMap that is not a note was deleted: %v", err)
 	}
 }
 
-func TestWhatIsNoNoteIsOutOfReach(t *testing.T) {
+func TestOtherConfigMapsCannotBeReached(t *testing.T) {
 	t.Parallel()
 	n, c := start(t, server.Kubeconfig()), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -135,16 +135,16 @@ func TestWhatIsNoNoteIsOutOfReach(t *testing.T) {
 			t.Errorf("selected by %q: %v, %v", selector, list, err)
 		}
 	}
-	// The label of a note is not the user's to take away.
+	// Users cannot remove the label of a note.
 	unlabelled := note("mine", "is a note")
 	unlabelled.SetLabels(map[string]string{"example.org/note": "false"})
 	made, err := client.Create(ctx, unlabelled, metav1.CreateOptions{})
 	if err != nil || made.GetLabels()["example.org/note"] != "true" {
-		t.Errorf("the label is %v, %v", made.GetLabels(), err)
+		t.Errorf("got labels %v, %v", made.GetLabels(), err)
 	}
 }
 
-func TestAViewKeepsTenantsApart(t *testing.T) {
+func TestViewIsolatesTenants(t *testing.T) {
 	t.Parallel()
 	n, ours, theirs := start(t, server.Kubeconfig()), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -175,32 +175,32 @@ func TestAViewKeepsTenantsApart(t *testing.T) {
 		header http.Header
 		want   int
 	}{
-		"nobody":                          {kcptest.Anonymous, path, nil, 403},
-		"an unknown token":                {kcptest.User{Token: "guessed"}, path, nil, 401},
-		"a stranger":                      {kcptest.Stranger, path, nil, 403},
-		"a stranger asks for discovery":   {kcptest.Stranger, "/services/notes/clusters/" + ours.Name + "/apis", nil, 403},
-		"a front proxy that is none":      {kcptest.Anonymous, path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}, 403},
-		"a user who says to be another":   {kcptest.Alice, path, http.Header{"Impersonate-User": {"bob"}}, 403},
-		"a path that leads out":           {kcptest.Alice, "/services/notes/clusters/" + ours.Name + "/%2e%2e/" + theirs.Name + "/apis", nil, 400},
-		"an escaped cluster":              {kcptest.Alice, "/services/notes/clusters/%2a/apis/example.org/v1/notes", nil, 400},
-		"another view":                    {kcptest.Alice, "/services/apiexport/root/x/clusters/*/apis", nil, 404},
-		"kcp itself":                      {kcptest.Masters, "/clusters/" + ours.Name + "/api/v1/secrets", nil, 404},
-		"ConfigMaps":                      {kcptest.Masters, "/services/notes/clusters/" + ours.Name + "/api/v1/configmaps", nil, 404},
-		"all clusters without the rights": {kcptest.Alice, "/services/notes/clusters/*/apis/example.org/v1/notes", nil, 403},
+		"nobody":                                 {kcptest.Anonymous, path, nil, 403},
+		"an unknown token":                       {kcptest.User{Token: "guessed"}, path, nil, 401},
+		"a stranger":                             {kcptest.Stranger, path, nil, 403},
+		"discovery without permission":           {kcptest.Stranger, "/services/notes/clusters/" + ours.Name + "/apis", nil, 403},
+		"identity headers without a front proxy": {kcptest.Anonymous, path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}, 403},
+		"impersonation":                          {kcptest.Alice, path, http.Header{"Impersonate-User": {"bob"}}, 403},
+		"a path to another cluster":              {kcptest.Alice, "/services/notes/clusters/" + ours.Name + "/%2e%2e/" + theirs.Name + "/apis", nil, 400},
+		"an escaped cluster":                     {kcptest.Alice, "/services/notes/clusters/%2a/apis/example.org/v1/notes", nil, 400},
+		"another view":                           {kcptest.Alice, "/services/apiexport/root/x/clusters/*/apis", nil, 404},
+		"kcp itself":                             {kcptest.Masters, "/clusters/" + ours.Name + "/api/v1/secrets", nil, 404},
+		"ConfigMaps":                             {kcptest.Masters, "/services/notes/clusters/" + ours.Name + "/api/v1/configmaps", nil, 404},
+		"all clusters without permission":        {kcptest.Alice, "/services/notes/clusters/*/apis/example.org/v1/notes", nil, 403},
 	} {
 		code, body, err := n.request(ctx, attempt.user, http.MethodGet, attempt.path, attempt.header)
 		if err != nil || code != attempt.want {
-			t.Errorf("%s: %d %s %v, want %d", what, code, body, err, attempt.want)
+			t.Errorf("%s: got %d %s %v, want %d", what, code, body, err, attempt.want)
 		}
 		if strings.Contains(body, "theirs") {
-			t.Errorf("%s: learns %s", what, body)
+			t.Errorf("%s: the response contains %s", what, body)
 		}
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-func TestAServiceAccountHasItsNotesInItsOwnClusterOnly(t *testing.T) {
+func TestServiceAccountReachesNotesOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	n, ours, theirs := start(t, server.Kubeconfig()), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -210,11 +210,11 @@ func TestAServiceAccountHasItsNotesInItsOwnClusterOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	robot.Token = token.Status.Token
-	for _, c := range []*kcptest.Cluster{ours, theirs} { // an account of the same name is another one there
+	for _, c := range []*kcptest.Cluster{ours, theirs} { // the accounts with the same name are different
 		c.Apply(t, writer)
 		c.Kubectl(t, "create", "clusterrolebinding", "notes-robot", "--clusterrole=notes", "--serviceaccount=default:default")
 	}
-	kcptest.Eventually(t, "the grant has an effect", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the permission takes effect", func(ctx context.Context) error {
 		_, err := n.in(t, robot, ours.Name).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -225,7 +225,7 @@ func TestAServiceAccountHasItsNotesInItsOwnClusterOnly(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestRulesOfAClusterSeeWhoActsThroughAView(t *testing.T) {
+func TestPoliciesOfClusterSeeUserOfView(t *testing.T) {
 	t.Parallel()
 	n, c := start(t, server.Kubeconfig()), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -246,7 +246,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: alice-only}
 spec: {policyName: alice-only, validationActions: [Deny]}
 `)
-	kcptest.Eventually(t, "the policy holds for Bob", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the policy applies to Bob", func(ctx context.Context) error {
 		_, err := n.in(t, kcptest.Bob, c.Name).Namespace("default").Create(ctx, note("of-bob-"+kcptest.Suffix(), "x"), metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "not for bob") {
 			return &apierrors.StatusError{ErrStatus: metav1.Status{Message: "created, or refused for another reason: " + errorText(err)}}
@@ -265,7 +265,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func TestAViewOfAllClustersIsForAdministrators(t *testing.T) {
+func TestViewOfAllClustersRequiresPermission(t *testing.T) {
 	t.Parallel()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	server.Named("root").WriteKubeconfig(t, kubeconfig, kcptest.Masters)
@@ -289,7 +289,7 @@ func TestAViewOfAllClustersIsForAdministrators(t *testing.T) {
 			made := (<-seen.ResultChan()).Object.(*unstructured.Unstructured)
 			if made.GetName() == "of-"+c.Name {
 				if cluster := made.GetAnnotations()["kcp.io/cluster"]; cluster != c.Name {
-					t.Errorf("the note of %s is in %q", c.Name, cluster)
+					t.Errorf("the note of %s has the cluster %q", c.Name, cluster)
 				}
 				break
 			}
@@ -301,8 +301,8 @@ func TestAViewOfAllClustersIsForAdministrators(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-// A token that is good in one workspace is no good in another, whichever is asked first.
-func TestTheUsersOfAWorkspaceHaveItsNotes(t *testing.T) {
+// A token of one workspace is not valid in another one, regardless of the order of requests.
+func TestUsersOfWorkspaceIssuerReachItsNotes(t *testing.T) {
 	t.Parallel()
 	issuer, err := kcptest.NewIssuer(nil)
 	if err != nil {
@@ -333,6 +333,6 @@ func TestTheUsersOfAWorkspaceHaveItsNotes(t *testing.T) {
 	}
 	elsewhere()
 	if _, err := n.in(t, kcptest.Masters, absent).Namespace("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		t.Errorf("somebody who is known everywhere is told of a cluster that does not exist: %v", err)
+		t.Errorf("a user of the server, in a cluster that does not exist: got %v", err)
 	}
 }

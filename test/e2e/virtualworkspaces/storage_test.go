@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// exportOfNotes is an export whose objects are where a View leads.
+// exportOfNotes is an export whose objects are served at the URL of a View.
 const exportOfNotes = `
 apiVersion: apis.kcp.io/v1alpha2
 kind: APIExport
@@ -29,10 +29,10 @@ spec:
     storage: {virtual: {identityHash: notes, reference: {apiGroup: example.org, kind: View, name: notes}}}
 `
 
-// robot is how the example knows the server.
+// robot is the identity of the server for the example.
 var robot = kcptest.User{Name: "kcp-shard"}
 
-// library is a server whose workspace root:library may show its consumers what the example has.
+// library returns the example, and a server whose workspace root:library can publish the objects of the example.
 func library(t *testing.T) (notes, *kcptest.Server) {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func library(t *testing.T) (notes, *kcptest.Server) {
 	return n, own
 }
 
-// provide makes a workspace that exports notes, which are at a URL.
+// provide creates a workspace that exports notes, which are served at a URL.
 func provide(t *testing.T, own *kcptest.Server, name, url string) *kcptest.Cluster {
 	t.Helper()
 	p := own.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", ""))
@@ -71,13 +71,13 @@ func provide(t *testing.T, own *kcptest.Server, name, url string) *kcptest.Clust
 	return p
 }
 
-// lead makes the View of a provider lead to a URL.
+// lead sets the URL in the View of a provider.
 func lead(t *testing.T, p *kcptest.Cluster, url string) {
 	t.Helper()
 	p.Kubectl(t, "patch", "view", "notes", "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(`{"status": {"endpoints": [{"url": %q}]}}`, url))
 }
 
-// reader is a cluster that has bound notes, has some, and lets alice and the server read them.
+// reader creates a cluster with a binding to notes, and with notes that Alice and the server can read.
 func reader(t *testing.T, own *kcptest.Server, p *kcptest.Cluster, names ...string) *kcptest.Cluster {
 	t.Helper()
 	c := own.Cluster(t)
@@ -93,7 +93,7 @@ func reader(t *testing.T, own *kcptest.Server, p *kcptest.Cluster, names ...stri
 	return c
 }
 
-// keep makes a ConfigMap that is a note.
+// keep creates a ConfigMap that is a note.
 func keep(t *testing.T, c *kcptest.Cluster, name string) {
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"example.org/note": "true"}}, Data: map[string]string{"text": "milk"}}
@@ -102,7 +102,7 @@ func keep(t *testing.T, c *kcptest.Cluster, name string) {
 	}
 }
 
-// holds waits until somebody sees notes of those names in a cluster, and nothing else.
+// holds waits until a cluster has exactly the notes with those names.
 func holds(t *testing.T, c *kcptest.Cluster, names ...string) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("the notes are %v", names), func(ctx context.Context) error {
@@ -113,18 +113,18 @@ func holds(t *testing.T, c *kcptest.Cluster, names ...string) {
 		var seen []string
 		for _, item := range list.Items {
 			if cluster := item.GetAnnotations()["kcp.io/cluster"]; cluster != c.Name {
-				return fmt.Errorf("%s says that it is in %s", item.GetName(), cluster)
+				return fmt.Errorf("%s has the cluster %s", item.GetName(), cluster)
 			}
 			seen = append(seen, item.GetName())
 		}
 		if fmt.Sprint(seen) != fmt.Sprint(names) {
-			return fmt.Errorf("they are %v", seen)
+			return fmt.Errorf("got %v", seen)
 		}
 		return nil
 	})
 }
 
-func TestConsumersReadWhatAViewOfTheirProviderHas(t *testing.T) {
+func TestConsumersReadObjectsFromViewOfProvider(t *testing.T) {
 	t.Parallel()
 	n, own := library(t)
 	p := provide(t, own, "library", n.url+"/services/notes")
@@ -133,7 +133,7 @@ func TestConsumersReadWhatAViewOfTheirProviderHas(t *testing.T) {
 	holds(t, other, "three")
 	ctx := kcptest.Context(t)
 	if out := c.Kubectl(t, "get", "notes", "--no-headers", "one"); !strings.Contains(out, "milk") {
-		t.Errorf("kubectl shows %q", out)
+		t.Errorf("got output %q", out)
 	}
 	if out := c.Kubectl(t, "api-resources", "--api-group=example.org", "--verbs=create", "--output=name"); out != "" {
 		t.Errorf("%s can be created", out)
@@ -162,10 +162,10 @@ func TestConsumersReadWhatAViewOfTheirProviderHas(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	code, body := c.Raw(t, kcptest.Alice, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/notes", http.Header{"X-Kcp-Virtual-Resource-Hops": {"4"}}, "")
 	if code != http.StatusInternalServerError || !strings.Contains(string(body), "may form a loop") {
-		t.Errorf("a request that was led on four times is answered %d %s", code, body)
+		t.Errorf("a request that was forwarded four times: got %d %s", code, body)
 	}
 
-	// A watch ends with what has led to it.
+	// A watch ends when the View changes.
 	lead(t, p, n.url+"/services/other")
 	for range seen.ResultChan() {
 	}
@@ -173,13 +173,13 @@ func TestConsumersReadWhatAViewOfTheirProviderHas(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonServiceUnavailable)
 }
 
-func TestNoProviderLeadsTheServerElsewhere(t *testing.T) {
+func TestProvidersCannotRedirectServer(t *testing.T) {
 	t.Parallel()
 	n, own := library(t)
 	p := provide(t, own, "library", n.url+"/services/notes")
 	c := reader(t, own, p, "one")
 	holds(t, c, "one")
-	// The example is another provider's: it is not for this one, whatever its slice says.
+	// The example belongs to another provider, so this provider cannot use it in its slice.
 	thief := provide(t, own, "thief", n.url+"/services/notes")
 	victim := reader(t, own, thief, "private")
 	_, err := victim.Dynamic(t, kcptest.Alice).Resource(resource).List(kcptest.Context(t), metav1.ListOptions{})
@@ -192,7 +192,7 @@ func TestNoProviderLeadsTheServerElsewhere(t *testing.T) {
 		kcptest.Eventually(t, url+" is not used", func(ctx context.Context) error {
 			_, err := c.Dynamic(t, kcptest.Alice).Resource(resource).List(ctx, metav1.ListOptions{})
 			if err == nil || !strings.Contains(err.Error(), "allowed") {
-				return fmt.Errorf("consumers are told %v", err)
+				return fmt.Errorf("consumers got %v", err)
 			}
 			return nil
 		})
