@@ -26,15 +26,15 @@ func on(resource string, verbs ...string) apisv1alpha2.PermissionClaim {
 	return apisv1alpha2.PermissionClaim{GroupResource: apisv1alpha2.GroupResource{Resource: resource}, Verbs: verbs}
 }
 
-func TestAnswerKeepsSelector(t *testing.T) {
+func TestSetStateKeepsSelector(t *testing.T) {
 	b := NewBinding("b", "root", "e")
-	if !Answer(b, on("pods", "get"), Accepted) || Answer(b, on("pods", "get"), Accepted) {
+	if !SetState(b, on("pods", "get"), Accepted) || SetState(b, on("pods", "get"), Accepted) {
 		t.Error("want a change by the first call only")
 	}
 	selector := apisv1alpha2.PermissionClaimSelector{}
 	selector.MatchLabels = map[string]string{"a": "b"}
 	b.Spec.PermissionClaims[0].Selector = selector
-	if !Answer(b, on("pods", "get", "list"), Rejected) {
+	if !SetState(b, on("pods", "get", "list"), Rejected) {
 		t.Error("want a change by another state and by other verbs")
 	}
 	if got := b.Spec.PermissionClaims; len(got) != 1 || got[0].Selector.MatchLabels["a"] != "b" || fmt.Sprintf("%s %v", got[0].State, got[0].Verbs) != "Rejected [get list]" {
@@ -42,7 +42,7 @@ func TestAnswerKeepsSelector(t *testing.T) {
 	}
 	identified := on("pods", "get")
 	identified.IdentityHash = "abc"
-	if !Answer(b, identified, Accepted) || len(b.Spec.PermissionClaims) != 2 {
+	if !SetState(b, identified, Accepted) || len(b.Spec.PermissionClaims) != 2 {
 		t.Errorf("want another claim for another identity, got %v", b.Spec.PermissionClaims)
 	}
 }
@@ -50,9 +50,9 @@ func TestAnswerKeepsSelector(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	b := NewBinding("b", "root", "e")
 	b.Status.ExportPermissionClaims = []apisv1alpha2.PermissionClaim{on("pods", "get", "list"), on("secrets", "*"), on("events", "get")}
-	Answer(b, on("pods", "list", "get"), Accepted) // in another order
-	Answer(b, on("events", "watch"), Rejected)
-	Answer(b, on("leases", "get"), Accepted)
+	SetState(b, on("pods", "list", "get"), Accepted) // in another order
+	SetState(b, on("events", "watch"), Rejected)
+	SetState(b, on("leases", "get"), Accepted)
 	got := Warnings(b)
 	want := []string{
 		`APIBinding "b" to root:e neither accepts nor rejects the permission claim on secrets.core (*)`,
@@ -61,7 +61,7 @@ func TestWarnings(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("warnings are %q, want %q", got, want)
 	}
-	if changed := Renew(b); len(changed) != 2 || len(Renew(b)) != 0 || len(Warnings(b)) != 1 {
+	if changed := UpdateClaims(b); len(changed) != 2 || len(UpdateClaims(b)) != 0 || len(Warnings(b)) != 1 {
 		t.Errorf("changed %v, claims are %v", changed, b.Spec.PermissionClaims)
 	}
 }

@@ -64,25 +64,25 @@ func ClaimsOf(binding *apisv1alpha2.APIBinding) []Claim {
 	for _, exported := range binding.Status.ExportPermissionClaims {
 		claim := Claim{Binding: binding.Name, Group: exported.Group, Resource: exported.Resource, IdentityHash: exported.IdentityHash,
 			Verbs: exported.Verbs, State: Open}
-		for _, answer := range binding.Spec.PermissionClaims {
-			if isSame(answer.PermissionClaim, exported) {
-				claim.State, claim.AnsweredVerbs, claim.Selector = cmp.Or(State(answer.State), Open), answer.Verbs, &answer.Selector
+		for _, entry := range binding.Spec.PermissionClaims {
+			if isSame(entry.PermissionClaim, exported) {
+				claim.State, claim.AnsweredVerbs, claim.Selector = cmp.Or(State(entry.State), Open), entry.Verbs, &entry.Selector
 			}
 		}
 		claims = append(claims, claim)
 	}
-	for _, answer := range binding.Spec.PermissionClaims {
+	for _, entry := range binding.Spec.PermissionClaims {
 		if !slices.ContainsFunc(binding.Status.ExportPermissionClaims,
-			func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, answer.PermissionClaim) }) {
-			claims = append(claims, Claim{Binding: binding.Name, Group: answer.Group, Resource: answer.Resource, IdentityHash: answer.IdentityHash,
-				State: NotClaimed, AnsweredVerbs: answer.Verbs, Selector: &answer.Selector})
+			func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, entry.PermissionClaim) }) {
+			claims = append(claims, Claim{Binding: binding.Name, Group: entry.Group, Resource: entry.Resource, IdentityHash: entry.IdentityHash,
+				State: NotClaimed, AnsweredVerbs: entry.Verbs, Selector: &entry.Selector})
 		}
 	}
 	return claims
 }
 
-// Answers are the claims to accept and reject.
-type Answers struct {
+// Decisions are the claims to accept and reject.
+type Decisions struct {
 	// Accepted and Rejected are names of claims.
 	Accepted, Rejected []string
 	// Others is the state of all other claims. They stay open if it is empty.
@@ -90,27 +90,27 @@ type Answers struct {
 }
 
 // Any reports whether there is anything to accept or reject.
-func (a Answers) Any() bool { return len(a.Accepted)+len(a.Rejected) > 0 || a.Others != "" }
+func (d Decisions) Any() bool { return len(d.Accepted)+len(d.Rejected) > 0 || d.Others != "" }
 
-// Give accepts and rejects claims in a binding. It refuses names that are not claimed.
-func (a Answers) Give(binding *apisv1alpha2.APIBinding, claims []apisv1alpha2.PermissionClaim) error {
-	for _, name := range slices.Concat(a.Accepted, a.Rejected) {
+// Apply accepts and rejects claims in a binding. It refuses names that are not claimed.
+func (d Decisions) Apply(binding *apisv1alpha2.APIBinding, claims []apisv1alpha2.PermissionClaim) error {
+	for _, name := range slices.Concat(d.Accepted, d.Rejected) {
 		if _, err := Select(claims, []string{name}, ""); err != nil {
 			return err
 		}
 	}
 	for _, claim := range claims {
 		named := func(name string) bool { return isNamed(claim, name) }
-		accepted, rejected := slices.ContainsFunc(a.Accepted, named), slices.ContainsFunc(a.Rejected, named)
+		accepted, rejected := slices.ContainsFunc(d.Accepted, named), slices.ContainsFunc(d.Rejected, named)
 		switch {
 		case accepted && rejected:
 			return fmt.Errorf("permission claim on %s is both accepted and rejected", ClaimName(claim))
 		case accepted:
-			Answer(binding, claim, Accepted)
+			SetState(binding, claim, Accepted)
 		case rejected:
-			Answer(binding, claim, Rejected)
-		case a.Others != "":
-			Answer(binding, claim, a.Others)
+			SetState(binding, claim, Rejected)
+		case d.Others != "":
+			SetState(binding, claim, d.Others)
 		}
 	}
 	return nil
@@ -159,33 +159,33 @@ func ClaimNames(claims []apisv1alpha2.PermissionClaim) []string {
 	return names
 }
 
-// Answer accepts or rejects a claim in a binding with the verbs that are claimed now, and reports whether that changes the binding. The
+// SetState accepts or rejects a claim in a binding with the verbs that are claimed now, and reports whether that changes the binding. The
 // selector of an existing entry is immutable; a new entry selects the default of the export, or all objects.
-func Answer(binding *apisv1alpha2.APIBinding, claim apisv1alpha2.PermissionClaim, state State) bool {
+func SetState(binding *apisv1alpha2.APIBinding, claim apisv1alpha2.PermissionClaim, state State) bool {
 	for i := range binding.Spec.PermissionClaims {
-		answer := &binding.Spec.PermissionClaims[i]
-		if isSame(answer.PermissionClaim, claim) {
-			if State(answer.State) == state && sets.New(answer.Verbs...).Equal(sets.New(claim.Verbs...)) {
+		entry := &binding.Spec.PermissionClaims[i]
+		if isSame(entry.PermissionClaim, claim) {
+			if State(entry.State) == state && sets.New(entry.Verbs...).Equal(sets.New(claim.Verbs...)) {
 				return false
 			}
-			answer.State, answer.Verbs = apisv1alpha2.AcceptablePermissionClaimState(state), claim.Verbs
+			entry.State, entry.Verbs = apisv1alpha2.AcceptablePermissionClaimState(state), claim.Verbs
 			return true
 		}
 	}
-	answer := apisv1alpha2.AcceptablePermissionClaim{State: apisv1alpha2.AcceptablePermissionClaimState(state)}
-	answer.PermissionClaim = claim
-	answer.DefaultSelector = nil
-	answer.Selector.MatchAll = true
+	entry := apisv1alpha2.AcceptablePermissionClaim{State: apisv1alpha2.AcceptablePermissionClaimState(state)}
+	entry.PermissionClaim = claim
+	entry.DefaultSelector = nil
+	entry.Selector.MatchAll = true
 	if claim.DefaultSelector != nil {
-		answer.Selector = *claim.DefaultSelector
+		entry.Selector = *claim.DefaultSelector
 	}
-	binding.Spec.PermissionClaims = append(binding.Spec.PermissionClaims, answer)
+	binding.Spec.PermissionClaims = append(binding.Spec.PermissionClaims, entry)
 	return true
 }
 
-// Renew updates the verbs of accepted and rejected claims to what is claimed now, and removes claims that the export no longer makes.
+// UpdateClaims updates the verbs of accepted and rejected claims to what is claimed now, and removes claims that the export no longer makes.
 // It returns the changed claims.
-func Renew(binding *apisv1alpha2.APIBinding) []Claim {
+func UpdateClaims(binding *apisv1alpha2.APIBinding) []Claim {
 	var changed []Claim
 	for _, claim := range ClaimsOf(binding) {
 		if claim.Differs() || claim.State == NotClaimed {
@@ -193,13 +193,13 @@ func Renew(binding *apisv1alpha2.APIBinding) []Claim {
 		}
 	}
 	exported := binding.Status.ExportPermissionClaims
-	binding.Spec.PermissionClaims = slices.DeleteFunc(binding.Spec.PermissionClaims, func(answer apisv1alpha2.AcceptablePermissionClaim) bool {
-		return !slices.ContainsFunc(exported, func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, answer.PermissionClaim) })
+	binding.Spec.PermissionClaims = slices.DeleteFunc(binding.Spec.PermissionClaims, func(entry apisv1alpha2.AcceptablePermissionClaim) bool {
+		return !slices.ContainsFunc(exported, func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, entry.PermissionClaim) })
 	})
 	for i := range binding.Spec.PermissionClaims {
 		for _, claim := range exported {
-			if answer := &binding.Spec.PermissionClaims[i]; isSame(answer.PermissionClaim, claim) {
-				answer.Verbs = claim.Verbs
+			if entry := &binding.Spec.PermissionClaims[i]; isSame(entry.PermissionClaim, claim) {
+				entry.Verbs = claim.Verbs
 			}
 		}
 	}

@@ -32,8 +32,8 @@ func sharing(t *testing.T) *fake.Server {
 
 const bound = "APIBinding \"widgets\" created. Waiting for it to be bound...\nAPIBinding \"widgets\" is bound to root:org:widgets."
 
-// answers returns the claims in a binding as resource=state(verbs).
-func answers(server *fake.Server, path string) string {
+// claimStates returns the claims in a binding as resource=state(verbs).
+func claimStates(server *fake.Server, path string) string {
 	var texts []string
 	for _, c := range server.Bound(path, "widgets").Spec.PermissionClaims {
 		texts = append(texts, c.Resource+"="+string(c.State)+"("+strings.Join(c.Verbs, ",")+")")
@@ -45,7 +45,7 @@ func TestBindExport(t *testing.T) {
 	server := sharing(t)
 	u := at(t, server, "/clusters/root:org:team-a")
 	u.prints(bound, "kcp", "bind", "apiexport", "root:org:widgets", "--accept-permission-claim", "configmaps", "--reject-all-permission-claims")
-	if got := answers(server, "root:org:team-a"); got != "configmaps=Accepted(get,list) roles=Rejected(*)" {
+	if got := claimStates(server, "root:org:team-a"); got != "configmaps=Accepted(get,list) roles=Rejected(*)" {
 		t.Errorf("claims are %s", got)
 	}
 	if roles := server.Bound("root:org:team-a", "widgets").Spec.PermissionClaims[1]; roles.IdentityHash != "abc" ||
@@ -59,7 +59,7 @@ func TestBindExport(t *testing.T) {
 	}
 	u.prints(bound, "kcp", "bind", "apiexport", ":root:org:widgets", "-w", "..:team-b", "--accept-all-permission-claims", "--reject-permission-claim",
 		"roles.rbac.authorization.k8s.io")
-	if got := answers(server, "root:org:team-b"); got != "configmaps=Accepted(get,list) roles=Rejected(*)" {
+	if got := claimStates(server, "root:org:team-b"); got != "configmaps=Accepted(get,list) roles=Rejected(*)" {
 		t.Errorf("claims are %s", got)
 	}
 	_, stderr, err := u.run("kcp", "bind", "apiexport", "widgets", "-w", "..")
@@ -74,7 +74,7 @@ func TestClaimsOfUnreadableExportAreAcceptedOnceBound(t *testing.T) {
 	server.Hidden = map[string]bool{"apiexports": true}
 	u := at(t, server, "/clusters/root:org:team-a")
 	u.prints(bound, "kcp", "bind", "apiexport", "root:org:widgets", "--accept-all-permission-claims")
-	if got := answers(server, "root:org:team-a"); got != "configmaps=Accepted(get,list) roles=Accepted(*)" {
+	if got := claimStates(server, "root:org:team-a"); got != "configmaps=Accepted(get,list) roles=Accepted(*)" {
 		t.Errorf("claims are %s", got)
 	}
 	u.fails("--dry-run with permission claims requires reading the APIExport", "kcp", "bind", "apiexport", "root:org:widgets", "--accept-all-permission-claims", "--dry-run")

@@ -25,7 +25,7 @@ const (
 // binding describes an APIExport to bind.
 type binding struct {
 	path, export, name string
-	answers            apis.Answers
+	decisions          apis.Decisions
 	acceptAll          bool
 	rejectAll          bool
 	timeout            time.Duration
@@ -75,8 +75,8 @@ roles.rbac.authorization.k8s.io.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&b.name, "name", "", "Name of the APIBinding (default: name of the APIExport)")
-	flags.StringArrayVar(&b.answers.Accepted, "accept-permission-claim", nil, "Accept the permission claim on RESOURCE.GROUP; can be repeated")
-	flags.StringArrayVar(&b.answers.Rejected, "reject-permission-claim", nil, "Reject the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.StringArrayVar(&b.decisions.Accepted, "accept-permission-claim", nil, "Accept the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.StringArrayVar(&b.decisions.Rejected, "reject-permission-claim", nil, "Reject the permission claim on RESOURCE.GROUP; can be repeated")
 	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false,
 		"Accept all permission claims except those in --reject-permission-claim")
 	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false,
@@ -117,9 +117,9 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	}
 	switch {
 	case b.acceptAll:
-		b.answers.Others = apis.Accepted
+		b.decisions.Others = apis.Accepted
 	case b.rejectAll:
-		b.answers.Others = apis.Rejected
+		b.decisions.Others = apis.Rejected
 	}
 	p, err := s.inWorkspace(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	}
 	client := apis.New(p.client)
 	wanted := apis.NewBinding(b.name, b.path, b.export)
-	answered, err := b.answer(ctx, client, p.Location, wanted)
+	applied, err := b.applyDecisions(ctx, client, p.Location, wanted)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	if made, err = s.waitBound(ctx, p, client, b); err != nil {
 		return err
 	}
-	if !answered {
+	if !applied {
 		made, err = answerLater(ctx, client, p.Location, b)
 	}
 	if err == nil {
@@ -178,16 +178,16 @@ func (s *session) waitBound(ctx context.Context, p *place, client apis.Client, b
 	return made, apis.WaitServed(ctx, config, made, b.timeout-time.Since(begin))
 }
 
-// answer accepts or rejects claims in a binding before it is created, if the export is readable. The permission to bind an export
+// applyDecisions accepts or rejects claims in a binding before it is created, if the export is readable. The permission to bind an export
 // does not include the permission to read it.
-func (b binding) answer(ctx context.Context, client apis.Client, l location.Location, wanted *apisv1alpha2.APIBinding) (bool, error) {
-	if !b.answers.Any() {
+func (b binding) applyDecisions(ctx context.Context, client apis.Client, l location.Location, wanted *apisv1alpha2.APIBinding) (bool, error) {
+	if !b.decisions.Any() {
 		return true, nil
 	}
 	export, err := client.Export(ctx, b.at(l), b.export)
 	switch {
 	case err == nil:
-		return true, b.answers.Give(wanted, export.Spec.PermissionClaims)
+		return true, b.decisions.Apply(wanted, export.Spec.PermissionClaims)
 	case b.dryRun != forReal:
 		return false, fmt.Errorf("--dry-run with permission claims requires reading the APIExport: %w", err)
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
@@ -200,7 +200,7 @@ func (b binding) answer(ctx context.Context, client apis.Client, l location.Loca
 func answerLater(ctx context.Context, client apis.Client, l location.Location, b binding) (changed *apisv1alpha2.APIBinding, err error) {
 	err = client.Change(ctx, l, b.name, func(live *apisv1alpha2.APIBinding) (bool, error) {
 		changed = live
-		return true, b.answers.Give(live, live.Status.ExportPermissionClaims)
+		return true, b.decisions.Apply(live, live.Status.ExportPermissionClaims)
 	})
 	if err != nil {
 		err = errors.Join(fmt.Errorf("APIBinding %q is bound, but accepting or rejecting its permission claims failed", b.name), err)

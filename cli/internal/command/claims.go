@@ -35,7 +35,7 @@ in the workspace. The provider gets access only to claims that are accepted.`,
 
 			# Reject one claim
 			%[1]s reject apibinding widgets --resource secrets.core`),
-		get, s.claimsAnswer(invocation, "accept", apis.Accepted), s.claimsAnswer(invocation, "reject", apis.Rejected), s.claimsUpdate(invocation))
+		get, s.claimsSetState(invocation, "accept", apis.Accepted), s.claimsSetState(invocation, "reject", apis.Rejected), s.claimsUpdate(invocation))
 }
 
 func (s *session) claimsGet(invocation string) *cobra.Command {
@@ -137,8 +137,8 @@ func bindingArgument(name *string) cobra.PositionalArgs {
 	}
 }
 
-// claimsAnswer returns the command that accepts or rejects claims.
-func (s *session) claimsAnswer(invocation, verb string, state apis.State) *cobra.Command {
+// claimsSetState returns the command that accepts or rejects claims.
+func (s *session) claimsSetState(invocation, verb string, state apis.State) *cobra.Command {
 	var name, identityHash string
 	var resources []string
 	title := strings.ToUpper(verb[:1]) + verb[1:]
@@ -160,7 +160,7 @@ covers the verbs that are claimed at this moment.`,
 				claims, err := apis.Select(binding.Status.ExportPermissionClaims, resources, identityHash)
 				var changed []string
 				for _, claim := range claims {
-					if apis.Answer(binding, claim, state) {
+					if apis.SetState(binding, claim, state) {
 						changed = append(changed, fmt.Sprintf("%s %s (%s)", state, apis.ClaimName(claim), strings.Join(claim.Verbs, ", ")))
 					}
 				}
@@ -190,7 +190,7 @@ stay rejected, with the verbs that are claimed now. Claims that the APIExport no
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.changeClaims(cmd.Context(), name, func(binding *apisv1alpha2.APIBinding) ([]string, error) {
 				var changed []string
-				for _, claim := range apis.Renew(binding) {
+				for _, claim := range apis.UpdateClaims(binding) {
 					if claim.State == apis.NotClaimed {
 						changed = append(changed, fmt.Sprintf("Removed %s, which is no longer claimed", claim.Name()))
 						continue

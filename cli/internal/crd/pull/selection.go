@@ -118,7 +118,7 @@ func lookUp(all []*resource, name string) (*resource, error) {
 	} {
 		var found []*resource
 		for _, r := range all {
-			if slices.ContainsFunc(spellings(r), func(spelled string) bool { return spelled != "" && r.isCalled(spelled, name) }) {
+			if slices.ContainsFunc(spellings(r), func(spelled string) bool { return spelled != "" && r.hasName(spelled, name) }) {
 				found = append(found, r)
 			}
 		}
@@ -143,8 +143,8 @@ func texts(resources []*resource) []string {
 	return result
 }
 
-// isCalled reports whether name refers to the resource by one of its spellings: alone, with the group, or with version and group.
-func (r *resource) isCalled(spelled, name string) bool {
+// hasName reports whether name refers to the resource by one of its spellings: alone, with the group, or with version and group.
+func (r *resource) hasName(spelled, name string) bool {
 	group := r.group()
 	return (r.preferred && (name == spelled || name == spelled+"."+group)) || name == spelled+"."+r.version.Version+"."+group
 }
