@@ -24,8 +24,8 @@ func (p *process) in(cluster string) *rest.Config {
 	return config
 }
 
-// kube returns a client as Kubernetes' own components use it: protobuf for built-in types. connection tells over which
-// of the connections; others use it too.
+// kube returns a client like those of Kubernetes' components: protobuf for built-in types. connection selects one of the connections,
+// which other clients share.
 func (p *process) kube(cluster string, connection int) (*kubernetes.Clientset, error) {
 	config := p.in(cluster)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -36,7 +36,7 @@ func (p *process) dynamic(cluster string, connection int) (*dynamic.DynamicClien
 	return dynamic.NewForConfigAndClient(p.in(cluster), p.connections[connection%connections])
 }
 
-// definition returns one with a schema of ordinary size.
+// definition returns a definition with a schema of typical size.
 func definition(plural string) *unstructured.Unstructured {
 	properties := map[string]any{}
 	for i := range 40 {

@@ -12,30 +12,31 @@ import (
 )
 
 const (
-	// turns is how often both servers have their turn.
+	// turns is how often each server is measured.
 	turns = 5
-	// first are there before what others add is counted: what exists once then exists.
+	// first is the number of workspaces that exist before the additional ones are counted, to create everything that exists only once.
 	first = 1000
-	// profiled is how long creations are looked at.
+	// profiled is the duration of profiles of creations.
 	profiled = 5 * time.Second
-	// counted is how many workspaces may add one goroutine or one series: those of connections and of rare answers come and go.
+	// counted is the number of workspaces that may add one goroutine or one series, because those of connections and of rare responses
+	// vary.
 	counted = 100
 )
 
-// holder is a server with workspaces or namespaces, each of which holds what a cluster is asked for.
+// holder is a server with workspaces, or with namespaces, each of which gets the same requests.
 type holder struct {
 	*process
 	create func(ctx context.Context, client, i int) error
-	// configMaps is the path of those in one of them.
+	// configMaps returns the path of the ConfigMaps in one of them.
 	configMaps func(i int) string
 	restart    func() (*process, error)
-	// memory in bytes, goroutines and series when there were the first.
+	// memory in bytes, goroutines and series with only the first workspaces.
 	memory             float64
 	goroutines, series int
 }
 
-// compareWorkspaces creates n workspaces and, in turn, as many namespaces of a vanilla server. It prints what both take, and fails
-// if what is idle adds something that runs. If profiles names a directory, profiles of creating are written to it.
+// compareWorkspaces creates n workspaces and, in turn, as many namespaces of a vanilla server. It prints the cost of both, and fails if
+// idle workspaces add goroutines or series. If profiles is a directory, it writes profiles of the creations there.
 func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 	bin, dir, err := prepare()
 	if err != nil {
@@ -64,7 +65,7 @@ func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 	return c.failed
 }
 
-// holdWorkspaces starts kcp with one workspace, in which the others will be.
+// holdWorkspaces starts kcp with a workspace for all others.
 func holdWorkspaces(ctx context.Context, bin, dir string) (*holder, error) {
 	port, err := freePort()
 	if err != nil {
@@ -99,7 +100,7 @@ func holdNamespaces(ctx context.Context, bin, dir string) (*holder, error) {
 	return h, err
 }
 
-// post creates an object, unless there is one.
+// post creates an object, unless it exists.
 func (p *process) post(ctx context.Context, connection int, path, body string) error {
 	status, answer, err := p.do(ctx, connection, http.MethodPost, path, body)
 	if err == nil && status != http.StatusCreated && status != http.StatusConflict {
@@ -108,18 +109,18 @@ func (p *process) post(ctx context.Context, connection int, path, body string) e
 	return err
 }
 
-// comparison of what holds n workspaces with what holds n namespaces.
+// comparison compares a server with n workspaces to one with n namespaces.
 type comparison struct {
 	holders []*holder
 	n       int
-	// profiles is the directory of profiles; empty: none.
+	// profiles is the directory for profiles, or empty for none.
 	profiles string
 	rows     []row
-	// failed is set by what must hold on any machine.
+	// failed is set if a condition is violated that must hold on every machine.
 	failed error
 }
 
-// creations creates all, and remembers how things were with the first.
+// creations creates all workspaces, and stores the figures with the first ones.
 func (c *comparison) creations(ctx context.Context) ([]row, error) {
 	many := min(first, c.n/2)
 	for _, h := range c.holders {
@@ -161,7 +162,7 @@ func (c *comparison) creations(ctx context.Context) ([]row, error) {
 	return []row{throughputRow(what, "1/s", median(loads[0]), median(loads[1]), 1)}, nil
 }
 
-// idle compares what there is with all of them and with the first.
+// idle compares the figures with all workspaces to those with the first ones.
 func (c *comparison) idle(ctx context.Context) ([]row, error) {
 	added := float64(c.n - min(first, c.n/2))
 	var each [2]float64
@@ -174,7 +175,7 @@ func (c *comparison) idle(ctx context.Context) ([]row, error) {
 	}
 	kcp := c.holders[0]
 	goroutines, series, err := kcp.counts(ctx)
-	// Connections and the work of controllers end a moment after the requests did.
+	// Connections and the work of controllers end shortly after the requests.
 	deadline := time.Now().Add(time.Minute)
 	for err == nil && float64(goroutines-kcp.goroutines) > added/counted && time.Now().Before(deadline) {
 		time.Sleep(time.Second)
@@ -201,7 +202,7 @@ func (c *comparison) idle(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// requests of one client in random ones of the hundredth that is active.
+// requests measures requests of one client to random workspaces, of the one percent that is active.
 func (c *comparison) requests(ctx context.Context) ([]row, error) {
 	active := max(1, c.n/100)
 	path := func(h *holder, i int) string { return h.configMaps(i * (c.n / active)) }
@@ -246,7 +247,7 @@ func (c *comparison) requests(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// restarts tells how long both take to be ready again.
+// restarts measures how long both servers take until they are ready after a restart.
 func (c *comparison) restarts(context.Context) ([]row, error) {
 	var took [2]float64
 	for i, h := range c.holders {
@@ -261,7 +262,7 @@ func (c *comparison) restarts(context.Context) ([]row, error) {
 	return []row{{What: "ready after a restart", Unit: "s", Ours: took[0], Vanilla: took[1]}}, nil
 }
 
-// deletion deletes the workspace with all others in it.
+// deletion deletes the workspace that contains all others.
 func (c *comparison) deletion(ctx context.Context) ([]row, error) {
 	begin := time.Now()
 	if err := (&workspacesRun{kcp: c.holders[0].process}).remove(ctx, "root", "many"); err != nil {

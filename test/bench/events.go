@@ -19,24 +19,24 @@ const (
 	watchers = 100
 )
 
-// audience is a number of watchers of a namespace.
+// audience is the watchers of a namespace.
 type audience struct {
 	server *process
 	kube   *kubernetes.Clientset
-	// objects that are written, by the number of the writer
+	// written objects, by the number of the writer
 	objects []*corev1.ConfigMap
 
 	mu      sync.Mutex
-	written time.Time // of the last write, while there is one at a time
+	written time.Time // of the last write, while writes are sequential
 	took    []time.Duration
 	heard   atomic.Int64
 	broken  atomic.Bool
 }
 
-// writers are how many write at a time when the rate is measured.
+// writers is the number of concurrent writers when the rate is measured.
 const writers = 4
 
-// watchNamespace lets all watchers watch.
+// watchNamespace starts all watches.
 func watchNamespace(ctx context.Context, p *process) (*audience, error) {
 	a := &audience{server: p}
 	var err error
@@ -73,7 +73,7 @@ func (a *audience) listen(ctx context.Context, w watch.Interface) {
 	defer w.Stop()
 	for event := range w.ResultChan() {
 		if event.Type != watch.Modified {
-			continue // the certificates that a new namespace gets
+			continue // the CA certificates in a new namespace
 		}
 		a.mu.Lock()
 		a.took = append(a.took, time.Since(a.written))
@@ -85,7 +85,7 @@ func (a *audience) listen(ctx context.Context, w watch.Interface) {
 	}
 }
 
-// write changes the object of a writer.
+// write updates the object of a writer.
 func (a *audience) write(ctx context.Context, writer, i int) error {
 	changed := a.objects[writer].DeepCopy()
 	changed.ResourceVersion, changed.Data["i"] = "", fresh(writer, i)
@@ -93,22 +93,22 @@ func (a *audience) write(ctx context.Context, writer, i int) error {
 	return err
 }
 
-// wait returns when every watcher has heard of that many writes.
+// wait returns when every watcher has received that many events.
 func (a *audience) wait(ctx context.Context, writes int64) error {
 	for deadline := time.Now().Add(time.Minute); a.heard.Load() < writes*watchers; time.Sleep(100 * time.Microsecond) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case a.broken.Load():
-			return fmt.Errorf("a watch ended")
+			return fmt.Errorf("a watch has ended")
 		case time.Now().After(deadline):
-			return fmt.Errorf("after a minute the watchers have %d events instead of %d", a.heard.Load(), writes*watchers)
+			return fmt.Errorf("after a minute the watchers have %d events, want %d", a.heard.Load(), writes*watchers)
 		}
 	}
 	return nil
 }
 
-// latency writes one after the other for a time, each when every watcher has heard of the one before.
+// latency writes sequentially for a duration. Each write starts when every watcher has received the one before.
 func (a *audience) latency(ctx context.Context, duration time.Duration) (load, error) {
 	a.heard.Store(0)
 	a.took = nil
@@ -127,7 +127,7 @@ func (a *audience) latency(ctx context.Context, duration time.Duration) (load, e
 	return summarize(slices.Clone(a.took), time.Since(begin)), nil
 }
 
-// rate lets all writers write for a time, as fast as they can, and waits until every watcher has heard of everything.
+// rate lets all writers write as fast as possible for a duration, and waits until every watcher has received all events.
 func (a *audience) rate(ctx context.Context, duration time.Duration) (load, error) {
 	a.heard.Store(0)
 	var writes atomic.Int64
@@ -142,7 +142,7 @@ func (a *audience) rate(ctx context.Context, duration time.Duration) (load, erro
 	return load{perSecond: float64(writes.Load()*watchers) / time.Since(begin).Seconds()}, err
 }
 
-// events measures how soon watchers hear of a change, and how many changes they can hear of.
+// events measures the latency and the rate of events at watchers.
 func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

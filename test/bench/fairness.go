@@ -27,20 +27,20 @@ import (
 )
 
 const (
-	quiet, noisy = "quiet", "noisy" // users, each with a token of that name
-	// idleVariable says that this process runs only when no other one wants to.
+	quiet, noisy = "quiet", "noisy" // users, whose tokens are their names
+	// idleVariable is set for a process that runs with idle scheduling priority.
 	idleVariable = "KCP_BENCH_IDLE"
 )
 
 var workspaces = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspaces"}
 
-// noise is what a process of noisy clients is told.
+// noise is the configuration of a process of noisy clients.
 type noise struct {
 	URL, Path string
 	Clients   int
 }
 
-// runFairness measures one client of a tenant alone, and beside clients of another tenant in a process of their own.
+// runFairness measures one client of a tenant alone, and beside clients of another tenant in a separate process.
 func runFairness(ctx context.Context, s scale) error {
 	bin, dir, err := prepare()
 	if err != nil {
@@ -70,7 +70,7 @@ func runFairness(ctx context.Context, s scale) error {
 	return nil
 }
 
-// workspace makes one in which both users may do everything, with a hundred ConfigMaps.
+// workspace creates a workspace with a hundred ConfigMaps, in which both users have all permissions.
 func (p *process) workspace(ctx context.Context, path string) error {
 	last := strings.LastIndexByte(path, ':')
 	parent, name := path[:last], path[last+1:]
@@ -109,7 +109,7 @@ func (p *process) workspace(ctx context.Context, path string) error {
 	return err
 }
 
-// beside measures each of some requests alone and beside 8 and 50 noisy clients, in turn.
+// beside measures some requests alone, and beside 8 and 50 noisy clients, in turn.
 func (p *process) beside(ctx context.Context, out io.Writer, s scale, own, others, what string) error {
 	tenant, err := p.as(quiet)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *process) beside(ctx context.Context, out io.Writer, s scale, own, other
 	return nil
 }
 
-// besides measures while noisy clients work.
+// besides measures while noisy clients run.
 func (p *process) besides(ctx context.Context, n noise, measure func() (load, error)) (load, error) {
 	if n.Clients == 0 {
 		return measure()
@@ -185,20 +185,20 @@ func (p *process) besides(ctx context.Context, n noise, measure func() (load, er
 		_ = command.Wait()
 	}()
 	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		return load{}, fmt.Errorf("the noisy clients do not work: %w", err)
+		return load{}, fmt.Errorf("running the noisy clients: %w", err)
 	}
 	return measure()
 }
 
-// as returns the server as a user reaches it.
+// as returns the server with a user's connections.
 func (p *process) as(user string) (*process, error) {
 	other := &process{name: p.name, config: rest.CopyConfig(p.config), cluster: p.cluster}
 	other.config.BearerToken = user
 	return other, other.connect()
 }
 
-// idle gives up the processor to every other process: what is measured is the server, and not who else needs a processor of the machine. A
-// scheduling policy is that of a thread, which the program has to be started from to have it as a whole.
+// idle lowers the priority of this process to idle, so that the figures depend on the server and not on noisy clients. A scheduling
+// policy belongs to a thread, so the process starts the program again to apply it to all threads.
 func idle() error {
 	if os.Getenv(idleVariable) != "" {
 		return nil
@@ -214,7 +214,7 @@ func idle() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), idleVariable+"=1"))
 }
 
-// makeNoise is the process of noisy clients: they list, read and write as fast as they are served.
+// makeNoise is the process of noisy clients: they list, read and write as fast as the server responds.
 func makeNoise(ctx context.Context, told string) error {
 	var n noise
 	if err := json.Unmarshal([]byte(told), &n); err != nil {

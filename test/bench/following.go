@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// objectsEach are the objects of every consumer of an export.
+	// objectsEach is the number of objects of every consumer of an export.
 	objectsEach = 10
 	// page is the limit of one list.
 	page = 500
-	// listings are how often each server lists everything at the least, and listTime how long.
+	// listings is the minimum number of lists on each server, and listTime the minimum duration.
 	listings, listTime = 5, 10 * time.Second
-	// changes are how many events are measured.
+	// changes is the number of measured events.
 	changes = 4000
 )
 
-// followed is a server whose objects somebody follows through client.
+// followed is a server, with a client that lists and watches its objects.
 type followed struct {
 	*process
 	client  dynamic.Interface
 	version string // of the last list
 
-	filled, peak memory // with all objects, and the most while they were listed
+	filled, peak memory // with all objects, and the peak while they are listed
 	lists        []load
 	one, many    load
 }
 
-// follow makes the objects of all consumers, and lists and watches them as their provider does.
+// follow creates the objects of all consumers, and lists and watches them as the provider does.
 func (s *sharing) follow(ctx context.Context) error {
 	view := rest.CopyConfig(s.kcp.config)
 	view.Host += "/services/apiexport/provider/" + api(0) + "/clusters/*"
@@ -109,7 +109,7 @@ func (s *sharing) follow(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the objects of one consumer.
+// fill creates the objects of one consumer.
 func (p *process) fill(ctx context.Context, connection int, name string) error {
 	if p.cluster("") == "" {
 		_, err := p.send(
@@ -165,7 +165,7 @@ func (s *sharing) list(ctx context.Context, f *followed) error {
 			}
 		}
 		if listed != s.n*objectsEach {
-			return load{}, fmt.Errorf("%s: %d objects are listed", f.name, listed)
+			return load{}, fmt.Errorf("%s: listed %d objects", f.name, listed)
 		}
 		l := summarize(took, time.Since(begin))
 		l.perSecond = float64(listed) / time.Since(begin).Seconds()
@@ -175,7 +175,7 @@ func (s *sharing) list(ctx context.Context, f *followed) error {
 	return err
 }
 
-// profileList profiles lists, if profiles are wanted.
+// profileList profiles lists, if profiles are requested.
 func (s *sharing) profileList(ctx context.Context, f *followed) error {
 	if s.profiles == "" {
 		return nil
@@ -191,7 +191,7 @@ func (s *sharing) profileList(ctx context.Context, f *followed) error {
 	})
 }
 
-// changeAndHear changes objects of one consumer after the other, and measures when the provider hears of it.
+// changeAndHear changes objects of consumers, and measures when the provider receives the events.
 func (f *followed) changeAndHear(ctx context.Context, n, writers int) (load, error) {
 	watching, err := f.client.Resource(widgets).Watch(ctx, metav1.ListOptions{ResourceVersion: f.version})
 	if err != nil {
@@ -240,7 +240,7 @@ func (f *followed) changeAndHear(ctx context.Context, n, writers int) (load, err
 		select {
 		case <-heard:
 		case <-time.After(time.Minute):
-			return load{}, fmt.Errorf("%s: not all changes were heard of", f.name)
+			return load{}, fmt.Errorf("%s: the watch did not deliver all changes", f.name)
 		}
 		return summarize(took, time.Since(begin)), nil
 	})

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// load is what a number of clients did for a time.
+// load is the result of concurrent clients.
 type load struct {
 	perSecond float64
 	p50, p99  time.Duration
-	// cpu is the time that the server and its etcd spent on one of them, both kernel's and their own.
+	// cpu is the processor time of the server and its etcd for one request, in user and kernel mode.
 	cpu time.Duration
 }
 
-// drive calls operation from as many clients for so long. The first error ends it.
+// drive calls operation from concurrent clients for a duration. The first error stops it.
 func drive(
 	ctx context.Context,
 	clients int,
@@ -48,7 +48,7 @@ func drive(
 	return summarize(slices.Concat(took...), time.Since(begin)), failed
 }
 
-// count calls operation n times from as many clients. The first error ends it.
+// count calls operation n times from concurrent clients. The first error stops it.
 func count(ctx context.Context, clients, n int, operation func(ctx context.Context, client, i int) error) (load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,7 +67,7 @@ func count(ctx context.Context, clients, n int, operation func(ctx context.Conte
 				}
 				one := time.Now()
 				if err := operation(ctx, client, i); err != nil {
-					once.Do(func() { failed = fmt.Errorf("number %d: %w", i, err) })
+					once.Do(func() { failed = fmt.Errorf("request %d: %w", i, err) })
 					cancel()
 					return
 				}
@@ -87,7 +87,7 @@ func summarize(all []time.Duration, elapsed time.Duration) load {
 	return load{perSecond: float64(len(all)) / elapsed.Seconds(), p50: all[len(all)/2], p99: all[len(all)*99/100]}
 }
 
-// measured adds what the server spent meanwhile on each of the requests.
+// measured adds the processor time of the server for each of the requests.
 func measured(p *process, do func() (load, error)) (load, error) {
 	before, begin := p.cpu(), time.Now()
 	l, err := do()
@@ -97,7 +97,7 @@ func measured(p *process, do func() (load, error)) (load, error) {
 	return l, err
 }
 
-// median of some loads, each figure on its own.
+// median returns the median of each figure of some loads.
 func median(loads []load) load {
 	figure := func(get func(load) float64) float64 {
 		var values []float64

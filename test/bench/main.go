@@ -1,6 +1,6 @@
-// Command bench measures kcp beside a vanilla kube-apiserver of the same version, both on an etcd of the same version, in
-// one run on one machine. The loads alternate between the two, so that whatever else the machine does hits both. It
-// prints a table of ratios; timings fail nothing, a request that fails does.
+// Command bench measures kcp and a vanilla kube-apiserver of the same version, both with the same version of etcd, in one run on one
+// machine. The loads alternate between the two, so that other load on the machine affects both. It prints a table of ratios. Timings do
+// not fail the run, but failed requests do.
 package main
 
 import (
@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// scale is how much is measured.
+// scale is the size of a run.
 type scale struct {
-	// slice is how long one load lasts; rounds is how often both servers have their turn.
+	// slice is the duration of one load. rounds is how often each server is measured.
 	slice  time.Duration
 	rounds int
-	// tenants and namespaces whose memory is measured
+	// number of tenants and namespaces for the measurement of memory
 	tenants int
-	// crowd is the number of logical clusters around the one whose latency is compared with that among few
+	// crowd is the number of logical clusters on the server whose latency is compared with that of a server with few.
 	few, crowd int
-	// clusters that install the same ten definitions
+	// number of clusters that install the same ten definitions
 	definitionClusters int
-	// only are the loads to run; nil: all of them, and everything else.
+	// only are the loads to run. If it is nil, all loads and all other measurements run.
 	only *regexp.Regexp
-	// profiles is the directory to write a CPU profile of every load to; empty: none.
+	// profiles is the directory for CPU profiles of every load, or empty for none.
 	profiles string
 }
 
@@ -40,18 +40,18 @@ func main() {
 	tenants := flag.Int("tenants", 0, "number of logical clusters and namespaces whose memory is measured")
 	only := flag.String("only", "", "measure only the request loads whose name matches this regular expression")
 	profiles := flag.String("profiles", "", "directory to write profiles of both servers to")
-	output := flag.String("o", "table", "form of the result: table or json")
-	workspaces := flag.Int("workspaces", 0, "measure with up to so many workspaces, and nothing else")
-	compare := flag.Int("compare", 0, "compare so many workspaces with as many namespaces of a vanilla server, and nothing else")
-	sharing := flag.Int("sharing", 0, "measure an API that so many logical clusters have bound, and nothing else")
-	fairness := flag.Bool("fairness", false, "measure a client of one tenant beside busy clients of another, and nothing else")
+	output := flag.String("o", "table", "output format: table or json")
+	workspaces := flag.Int("workspaces", 0, "only measure with up to this number of workspaces")
+	compare := flag.Int("compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
+	sharing := flag.Int("sharing", 0, "only measure an API that this number of logical clusters have bound")
+	fairness := flag.Bool("fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
 	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
 	directory := flag.String(
 		"directory",
 		"",
-		"where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere",
+		"directory for the state of a run with -workspaces, from which it can be resumed; empty: none",
 	)
-	svg := flag.String("svg", "", "file to write the plot of a run with -workspaces to")
+	svg := flag.String("svg", "", "file for the plot of a run with -workspaces")
 	flag.Parse()
 	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles}
 	if *short {
@@ -113,7 +113,7 @@ func main() {
 	printTable(os.Stdout, rows)
 }
 
-// run measures everything.
+// run runs all measurements.
 func run(ctx context.Context, s scale) ([]row, error) {
 	bin, dir, err := prepare()
 	if err != nil {
@@ -144,7 +144,7 @@ func run(ctx context.Context, s scale) ([]row, error) {
 	return rows, nil
 }
 
-// coldStart starts and stops both servers some times on empty directories, and leaves the last of them running.
+// coldStart repeatedly starts both servers with empty directories, and leaves the last ones running.
 func coldStart(ctx context.Context, bin, dir string, s scale) (kcp, vanilla *process, rows []row, err error) {
 	var took, memory [2][]float64
 	for round := range s.rounds {
@@ -179,7 +179,7 @@ func coldStart(ctx context.Context, bin, dir string, s scale) (kcp, vanilla *pro
 	return kcp, vanilla, report([]row{start, rss}), nil
 }
 
-// report tells what was measured while the rest is.
+// report prints the figures while the run continues.
 func report(rows []row) []row {
 	for _, r := range rows {
 		fmt.Fprintln(os.Stderr, r)

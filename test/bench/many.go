@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// makers make tenants at a time.
+	// makers is the number of clients that create tenants concurrently.
 	makers = 16
-	// definitionsEach are the definitions that every cluster installs which installs any.
+	// definitionsEach is the number of definitions that a cluster installs.
 	definitionsEach = 10
 )
 
-// many measures what very many tenants cost, on servers that have done nothing else. Few is the server that the cluster
-// among many is compared with.
+// many measures the cost of many tenants, on new servers. few is the server with few clusters, for comparison with a cluster among many.
 func many(ctx context.Context, bin, dir string, few *process, s scale) ([]row, error) {
 	crowded, err := startKCP(ctx, bin, filepath.Join(dir, "kcp"))
 	if err != nil {
@@ -41,7 +40,7 @@ func many(ctx context.Context, bin, dir string, few *process, s scale) ([]row, e
 	return append(rows, more...), err
 }
 
-// growth makes n of something and returns how fast, and what each costs in resident memory, in KiB.
+// growth creates n tenants or definitions, and returns the rate, and the resident memory for each in KiB.
 func growth(ctx context.Context, p *process, n int, one func(ctx context.Context, client, i int) error) (load, float64, error) {
 	before, err := p.settled(ctx)
 	if err != nil {
@@ -55,7 +54,7 @@ func growth(ctx context.Context, p *process, n int, one func(ctx context.Context
 	return l, (after - before) / float64(n) / 1024, err
 }
 
-// tenants measures how fast tenants are made, and what each costs in memory.
+// tenants measures the rate of creation of tenants, and the memory of each.
 func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
 	var made [2]load
 	var memory [2]float64
@@ -92,7 +91,7 @@ func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error)
 	}), nil
 }
 
-// definitions measures what the same ten definitions cost in many clusters, and how soon they are served.
+// definitions measures the cost of the same ten definitions in many clusters, and the time until they are served.
 func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
 	clusters := func(i int) string { return fmt.Sprintf("defined-%d", i) }
 	if _, err := count(
@@ -104,7 +103,7 @@ func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, er
 		return nil, err
 	}
 	plurals := func(i int) string { return fmt.Sprintf("gadget%ds", i) }
-	for i := range definitionsEach { // compiles each once
+	for i := range definitionsEach { // compile each schema once
 		if err := kcp.define(ctx, "warm-0", plurals(i), 0); err != nil {
 			return nil, err
 		}
@@ -155,7 +154,7 @@ func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, er
 	}), nil
 }
 
-// crowd compares the latency in one cluster among few and among very many, on two servers in turn.
+// crowd compares the latency in one cluster among few and among many, on two servers in turn.
 func crowd(ctx context.Context, few, crowded *process, s scale) ([]row, error) {
 	for p, n := range map[*process]int{few: s.few, crowded: s.crowd} {
 		another := func(ctx context.Context, c, i int) error { return p.logicalCluster(ctx, fmt.Sprintf("crowd-%d", i), c) }

@@ -13,10 +13,10 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// payload makes an object one KiB large.
+// payload makes the size of an object one KiB.
 var payload = strings.Repeat("x", 1024)
 
-// objects are requests for objects of one type, by the number of the client that makes them.
+// objects are requests for objects of one type, by the number of the client.
 type objects struct {
 	kind   string
 	create func(ctx context.Context, client int, namespace, name, payload string) error
@@ -25,7 +25,7 @@ type objects struct {
 	list   func(ctx context.Context, client int, namespace string, options metav1.ListOptions) error
 }
 
-// prepare makes what is read and updated.
+// prepare creates the objects that are read and updated.
 func (o objects) prepare(ctx context.Context) (objects, error) {
 	for i := range listedCount {
 		if err := o.create(ctx, 0, listed, fmt.Sprintf("one-%d", i), payload); ignoreExists(err) != nil {
@@ -44,10 +44,10 @@ func fixed(client int) string { return fmt.Sprintf("fixed-%d", client) }
 
 var began = time.Now()
 
-// fresh is a name, or a content, that nothing has had.
+// fresh returns a unique name or content.
 func fresh(client, i int) string { return fmt.Sprintf("c%d-%d-%d", time.Since(began), client, i) }
 
-// operations are the loads. Reads are consistent unless their name says that any version does.
+// operations are the loads. Reads are consistent, unless their names contain "any version".
 func (o objects) operations() []operation {
 	anyVersion := "0"
 	return []operation{
@@ -70,7 +70,7 @@ func (o objects) operations() []operation {
 	}
 }
 
-// configMaps are sent as protobuf, as Kubernetes' own components do.
+// configMaps are sent as protobuf, as by Kubernetes' components.
 func (p *process) configMaps(ctx context.Context, cluster string) (objects, error) {
 	var clients []corev1client.CoreV1Interface
 	for i := range connections {
@@ -113,7 +113,7 @@ func (p *process) configMaps(ctx context.Context, cluster string) (objects, erro
 	}.prepare(ctx)
 }
 
-// customResources are sent as JSON. An update of one must name the version that it changes.
+// customResources are sent as JSON. Their updates must contain the resource version.
 func (p *process) customResources(ctx context.Context, cluster string) (objects, error) {
 	var clients []dynamic.NamespaceableResourceInterface
 	for i := range connections {
@@ -129,7 +129,7 @@ func (p *process) customResources(ctx context.Context, cluster string) (objects,
 			"spec": map[string]any{"field1": payload},
 		}}
 	}
-	versions := make([]string, connections) // of each client's own object
+	versions := make([]string, connections) // of the object of each client
 	return objects{
 		kind: "custom resource",
 		create: func(ctx context.Context, c int, namespace, name, payload string) error {
@@ -167,10 +167,10 @@ func (p *process) customResources(ctx context.Context, cluster string) (objects,
 	}.prepare(ctx)
 }
 
-// wantListed fails for a list that is not complete. Namespaces have a ConfigMap with certificates besides.
+// wantListed returns an error for an incomplete list. Namespaces also contain a ConfigMap with CA certificates.
 func wantListed(n int) error {
 	if n < listedCount || n > listedCount+1 {
-		return fmt.Errorf("a list has %d objects instead of %d", n, listedCount)
+		return fmt.Errorf("a list has %d objects, want %d", n, listedCount)
 	}
 	return nil
 }

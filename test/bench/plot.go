@@ -30,10 +30,10 @@ func runWorkspaces(ctx context.Context, n int, directory, svg string) error {
 	return os.WriteFile(svg, []byte(r.plot()), 0o644)
 }
 
-// enough workspaces for what each costs to show among what the server itself takes.
+// enough is the number of workspaces from which the cost of each is significant beside that of the server.
 const enough = 10_000
 
-// each returns what so many bytes are for each workspace in KiB, over those of an empty server; zero: too few to tell.
+// each returns the bytes per workspace in KiB, without those of an empty server; or zero if there are too few workspaces.
 func (r *workspacesRun) each(m mark, bytes float64) float64 {
 	if m.Workspaces < enough {
 		return 0
@@ -83,7 +83,7 @@ const (
 	panelMargin             = 50
 )
 
-// plot draws the marks: one panel for each figure, all over the number of workspaces in powers of ten.
+// plot draws the marks: one panel for each figure, over the number of workspaces in powers of ten.
 func (r *workspacesRun) plot() string {
 	panels := []struct {
 		title string

@@ -19,14 +19,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// process is a server under measurement, with its etcd.
+// process is a measured server, with its etcd.
 type process struct {
 	name     string
 	commands []*exec.Cmd
 	config   *rest.Config
-	// connections that clients use in turn
+	// connections, which clients use in turn
 	connections []*http.Client
-	// cluster returns the path of one of its clusters.
+	// cluster returns the path of a cluster.
 	cluster func(name string) string
 }
 
@@ -136,7 +136,7 @@ func (p *process) start(dir, program string, args ...string) error {
 	return nil
 }
 
-// stop ends the server before its etcd.
+// stop stops the server, and then its etcd.
 func (p *process) stop() {
 	for i := len(p.commands) - 1; i >= 0; i-- {
 		_ = p.commands[i].Process.Signal(syscall.SIGTERM)
@@ -144,7 +144,7 @@ func (p *process) stop() {
 	}
 }
 
-// ready returns when the server answers on /readyz.
+// ready returns when /readyz of the server succeeds.
 func (p *process) ready(ctx context.Context) error {
 	if err := p.connect(); err != nil {
 		p.stop()
@@ -161,14 +161,14 @@ func (p *process) ready(ctx context.Context) error {
 		}
 	}
 	p.stop()
-	return fmt.Errorf("%s is not ready after five minutes", p.name)
+	return fmt.Errorf("waiting for %s: not ready after five minutes", p.name)
 }
 
-// connect prepares the connections: every client of a load has its own, as clients in processes of their own do.
+// connect prepares the connections: every client of a load has its own, like clients in separate processes.
 func (p *process) connect() error {
 	for range connections {
 		config := rest.CopyConfig(p.config)
-		config.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext // a function of its own is not shared
+		config.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext // client-go shares no connections of clients with different functions
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return err
@@ -181,7 +181,7 @@ func (p *process) connect() error {
 func config(port int) *rest.Config {
 	return &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: token, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // both servers make their own certificates
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // both servers create their certificates
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// prepare returns the directory of the programs, and an empty one for what servers store.
+// prepare returns the directory of the programs, and an empty one for the data of servers.
 func prepare() (bin, dir string, err error) {
 	if bin, err = programs(); err == nil {
 		dir, err = os.MkdirTemp("", "kcp-bench-")
@@ -15,14 +15,14 @@ func prepare() (bin, dir string, err error) {
 	return bin, dir, err
 }
 
-// programs returns the directory of kcp, kube-apiserver and etcd: KCP_BIN, or bin/ of the repository. They are built from
-// the modules that this repository requires; those found in KCP_BIN are taken as they are.
+// programs returns the directory of kcp, kube-apiserver and etcd: KCP_BIN, or bin/ of the repository. Without KCP_BIN, it builds them
+// from the modules that this repository requires.
 func programs() (string, error) {
 	bin, given := os.LookupEnv("KCP_BIN")
 	if !given {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/kcplane/kcp").Output()
 		if err != nil {
-			return "", fmt.Errorf("where the repository is: %w", err)
+			return "", fmt.Errorf("finding the repository: %w", err)
 		}
 		bin = filepath.Join(string(out[:len(out)-1]), "bin")
 	}

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// apis are how many there are; every consumer binds the first, some bind all.
+	// apis is the number of APIs. Every consumer binds the first one, some bind all.
 	apis = 10
-	// bindAllIn is how many consumers bind all of them at most.
+	// bindAllIn is the maximum number of consumers that bind all of them.
 	bindAllIn = 1000
-	// sampled are how many bindings are timed one after the other.
+	// sampled is the number of bindings that are timed sequentially.
 	sampled = 50
 )
 
 // consumer returns the name of a logical cluster that binds the export, or of a namespace of the vanilla server.
 func consumer(i int) string { return fmt.Sprintf("consumer-%d", i) }
 
-// api returns the name of an export and of its one resource.
+// api returns the name of an export and of its resource.
 func api(i int) string {
 	if i == 0 {
 		return widgets.Resource
@@ -32,7 +32,7 @@ func api(i int) string {
 	return fmt.Sprintf("widget%ds", i)
 }
 
-// sharing measures an API that n logical clusters have bound.
+// sharing measures an API that n logical clusters bind.
 type sharing struct {
 	n            int
 	kcp, vanilla *process
@@ -40,8 +40,8 @@ type sharing struct {
 	rows         []row
 }
 
-// runSharing measures what it costs to share one API with n logical clusters, and to follow their objects, beside a vanilla server
-// with as many namespaces.
+// runSharing measures the cost of sharing an API with n logical clusters and of watching their objects, beside a vanilla server with as
+// many namespaces.
 func runSharing(ctx context.Context, n int, profiles string) error {
 	bin, dir, err := prepare()
 	if err != nil {
@@ -57,7 +57,7 @@ func runSharing(ctx context.Context, n int, profiles string) error {
 		return err
 	}
 	defer s.vanilla.stop()
-	defer func() { printTable(os.Stdout, s.rows) }() // what there is, if the rest fails
+	defer func() { printTable(os.Stdout, s.rows) }() // the available rows, if the rest fails
 	for _, measure := range []func(context.Context) error{s.bindOne, s.bindMore, s.follow} {
 		if err := measure(ctx); err != nil {
 			return err
@@ -68,7 +68,7 @@ func runSharing(ctx context.Context, n int, profiles string) error {
 
 func (s *sharing) add(rows ...row) { s.rows = append(s.rows, report(rows)...) }
 
-// send sends a request that must succeed; what is there already is fine.
+// send sends a request that must succeed. Existing objects are not an error.
 func (p *process) send(ctx context.Context, connection int, method, path string, body any) ([]byte, error) {
 	var content []byte
 	if body != nil {
@@ -84,7 +84,7 @@ func (p *process) send(ctx context.Context, connection int, method, path string,
 	return answer, err
 }
 
-// export makes the provider, and what it exports.
+// export creates the provider, and its exports.
 func (p *process) export(ctx context.Context) error {
 	if err := p.logicalCluster(ctx, "provider", 0); ignoreExists(err) != nil {
 		return err
@@ -127,7 +127,7 @@ func (p *process) bind(ctx context.Context, connection int, name, export string)
 	return err
 }
 
-// waitForBound returns when a consumer has what it has bound.
+// waitForBound returns when the binding of a consumer is bound.
 func (p *process) waitForBound(ctx context.Context, connection int, name, export string) error {
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		answer, err := p.send(ctx, connection, http.MethodGet, "/clusters/"+name+"/apis/apis.kcp.io/v1alpha2/apibindings/"+export, nil)
@@ -135,10 +135,10 @@ func (p *process) waitForBound(ctx context.Context, connection int, name, export
 			return err
 		}
 	}
-	return fmt.Errorf("%s has not bound %s after five minutes", name, export)
+	return fmt.Errorf("waiting for %s: has not bound %s after five minutes", name, export)
 }
 
-// bindIn binds an export in the consumers from first on, all at once, until they have it.
+// bindIn binds an export in n consumers concurrently, starting with first, and waits until all are bound.
 func (s *sharing) bindIn(ctx context.Context, first, n int, export string) (load, error) {
 	return measured(s.kcp, func() (load, error) {
 		begin := time.Now()
@@ -152,7 +152,7 @@ func (s *sharing) bindIn(ctx context.Context, first, n int, export string) (load
 	})
 }
 
-// bindOne binds the first export in all consumers, and measures a single binding with ever more of them.
+// bindOne binds the first export in all consumers, and measures a single binding with an increasing number of them.
 func (s *sharing) bindOne(ctx context.Context) error {
 	if err := s.kcp.export(ctx); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (s *sharing) bindOne(ctx context.Context) error {
 	return s.addMemory(ctx, before, spare, fmt.Sprintf("of each of the %d bindings", spare), "bound")
 }
 
-// bindMore binds the other exports as well.
+// bindMore binds the other exports.
 func (s *sharing) bindMore(ctx context.Context) error {
 	n := min(s.n, bindAllIn)
 	before, err := s.kcp.memory(ctx)
@@ -246,7 +246,7 @@ func (s *sharing) bindMore(ctx context.Context) error {
 	)
 }
 
-// addMemory tells how much memory there is more than before, for each of n.
+// addMemory adds rows with the increase of memory, for each of n.
 func (s *sharing) addMemory(ctx context.Context, before memory, n int, of, profile string) error {
 	now, err := s.kcp.memory(ctx)
 	if err != nil {

@@ -5,18 +5,18 @@ import (
 	"io"
 )
 
-// row is one figure of both servers.
+// row is a figure of both servers.
 type row struct {
 	What, Unit    string
 	Ours, Vanilla float64
-	// OursLoad and VanillaLoad are what goes with a throughput.
+	// OursLoad and VanillaLoad are details of a throughput.
 	OursLoad, VanillaLoad *latency `json:",omitempty"`
-	// Budget in words; Met tells whether it holds.
+	// Budget is a text. Met is whether the figure is within the budget.
 	Budget string
 	Met    bool
 }
 
-// latency of the requests of a load and the processor time of the server for each, in milliseconds.
+// latency is the latency of the requests of a load, and the processor time of the server for each, in milliseconds.
 type latency struct{ P50, P99, CPU float64 }
 
 func latencyOf(l load) *latency {
@@ -39,7 +39,7 @@ func throughputRow(what, unit string, ours, vanilla load, budget float64) row {
 	return r
 }
 
-// ratio of ours to vanilla's, as text.
+// ratio returns the ratio of kcp to vanilla as text.
 func (r row) ratio() string {
 	if r.Vanilla == 0 {
 		return ""

@@ -18,8 +18,7 @@ func ignoreExists(err error) error {
 	return err
 }
 
-// tenant makes what one tenant gets: a logical cluster that was entered, or a namespace with what a controller manager
-// puts into it.
+// tenant creates a tenant: a logical cluster with its default objects, or a namespace with those that a controller manager creates.
 func (p *process) tenant(ctx context.Context, name string, connection int) error {
 	if p.cluster(name) == "" {
 		return p.namespace(ctx, name, connection)
@@ -27,7 +26,7 @@ func (p *process) tenant(ctx context.Context, name string, connection int) error
 	if err := p.logicalCluster(ctx, name, connection); err != nil {
 		return err
 	}
-	// The first request that enters makes the namespaces, and is answered once they are there.
+	// The first request creates the namespaces, and gets a response when they exist.
 	kube, err := p.kube(name, connection)
 	if err != nil {
 		return err
@@ -36,7 +35,7 @@ func (p *process) tenant(ctx context.Context, name string, connection int) error
 	return err
 }
 
-// logicalCluster makes one that nobody has entered.
+// logicalCluster creates a logical cluster without default objects.
 func (p *process) logicalCluster(ctx context.Context, name string, connection int) error {
 	client, err := p.dynamic(name, connection)
 	if err != nil {
@@ -49,7 +48,7 @@ func (p *process) logicalCluster(ctx context.Context, name string, connection in
 	return err
 }
 
-// namespace makes a namespace with the service account and the certificates that a controller manager puts into it.
+// namespace creates a namespace, with the service account and the CA certificates that a controller manager would create.
 func (p *process) namespace(ctx context.Context, name string, connection int) error {
 	kube, err := p.kube("", connection)
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// operation is one kind of request, for a client and its i-th repetition.
+// operation is a kind of request, with the number of the client and of the repetition.
 type operation struct {
 	name string
 	do   func(ctx context.Context, client, i int) error
 }
 
 const (
-	// within is the least ratio to vanilla that requests within one cluster must have.
+	// within is the minimum ratio to vanilla for requests within one cluster.
 	within = 0.9
-	// busy is the cluster that the loads of requests are in.
+	// busy is the cluster of the request loads.
 	busy = "busy"
-	// compared is the one whose latency among many is compared with that among few.
+	// compared is the cluster whose latency is compared between few and many clusters.
 	compared = "compared"
-	// listed is a namespace with a hundred objects, which lists read and nothing changes.
+	// listed is a namespace with a hundred objects for lists. They do not change.
 	listed      = "listed"
 	listedCount = 100
 )
@@ -54,7 +54,7 @@ func throughput(ctx context.Context, kcp, vanilla *process, s scale) ([]row, err
 	return rows, nil
 }
 
-// alternate drives a load against each of the servers in turn, after a warm-up, and returns the median of each.
+// alternate runs a load on each of the servers in turn, after a warm-up, and returns the medians.
 func alternate(ctx context.Context, servers []*process, clients int, s scale, what string, of func(*process) operation) ([]load, error) {
 	loads := make([][]load, len(servers))
 	for round := -1; round < s.rounds; round++ {

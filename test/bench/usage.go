@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// resident is the memory of the processes in bytes.
+// resident returns the resident memory of the processes in bytes.
 func (p *process) resident() float64 {
 	var sum float64
 	for _, command := range p.commands {
@@ -31,7 +31,7 @@ func (p *process) resident() float64 {
 	return sum
 }
 
-// settled is the memory of the processes once garbage is collected and given back, which takes the Go runtime some time.
+// settled returns the resident memory after garbage collection, when the Go runtime has returned free memory, which takes some time.
 func (p *process) settled(ctx context.Context) (float64, error) {
 	least := p.resident()
 	for stable := 0; stable < 3; stable++ {
@@ -46,7 +46,7 @@ func (p *process) settled(ctx context.Context) (float64, error) {
 	return least, nil
 }
 
-// quiet returns when a server has little to do: after a start its controllers look at everything once.
+// quiet returns when a server is idle: after a start its controllers process all objects once.
 func (p *process) quiet(ctx context.Context) error {
 	for before := p.cpu(); ; {
 		select {
@@ -67,7 +67,7 @@ func (p *process) collectGarbage(ctx context.Context) error {
 	return err
 }
 
-// memory is what a server takes, in bytes: what is alive of the heap of the server, and what the processes have.
+// memory is the memory of a server in bytes: the live heap of the server, and the resident memory of the processes.
 type memory struct{ heap, resident float64 }
 
 var alive = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
@@ -84,13 +84,13 @@ func (p *process) memory(ctx context.Context) (memory, error) {
 	}
 	found := alive.FindSubmatch(profile)
 	if found == nil {
-		return m, fmt.Errorf("%s: the profile of the heap does not tell its size", p.name)
+		return m, fmt.Errorf("%s: the heap profile does not contain its size", p.name)
 	}
 	m.heap, err = strconv.ParseFloat(string(found[1]), 64)
 	return m, err
 }
 
-// heapProfile writes a profile of the heap, unless directory is empty.
+// heapProfile writes a heap profile, unless directory is empty.
 func (p *process) heapProfile(ctx context.Context, directory, name string) error {
 	if directory == "" {
 		return nil
@@ -126,16 +126,16 @@ func (p *process) download(ctx context.Context, path string) ([]byte, error) {
 	return content, err
 }
 
-// cpu is the processor time that the processes have spent.
+// cpu returns the processor time of the processes.
 func (p *process) cpu() time.Duration {
-	const ticksPerSecond = 100 // of every Linux that Go runs on
+	const ticksPerSecond = 100 // on every Linux that Go supports
 	var ticks int64
 	for _, command := range p.commands {
 		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command.Process.Pid))
 		if err != nil {
 			continue
 		}
-		// The name of the program, in parentheses, is the second field, and may contain spaces.
+		// The second field is the name of the program in parentheses, which can contain spaces.
 		_, rest, _ := strings.Cut(string(content), ") ")
 		fields := strings.Fields(rest)
 		for _, field := range fields[11:13] {

@@ -18,42 +18,42 @@ import (
 
 const (
 	workspacesPath = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
-	// creators create workspaces at a time.
+	// creators is the number of clients that create workspaces concurrently.
 	creators = 32
-	// pacedRate is how many workspaces a second are created where the latency counts.
+	// pacedRate is the rate of creation, per second, at which the latency is measured.
 	pacedRate = 200
 	depth     = 16
-	// mostEntered is how many workspaces are entered at the most.
+	// mostEntered is the maximum number of workspaces that are entered.
 	mostEntered = 100_000
 )
 
-// mark is what was measured with so many workspaces.
+// mark is the figures at a number of workspaces.
 type mark struct {
 	Workspaces int
-	// PerSecond, P50 and P99 in milliseconds tell how the workspaces since the mark before were created.
+	// PerSecond, and P50 and P99 in milliseconds, are about the creation of the workspaces since the mark before.
 	PerSecond, P50, P99 float64
-	// Peak, while they were created, and Settled are the resident memory in bytes of the server and its etcd.
+	// Peak is the resident memory of the server and its etcd in bytes during the creation, and Settled the one after that.
 	Peak, Settled, Database float64
 	Goroutines, Series      int
-	// One is what requests of one client take in one workspace, Active in random ones of the hundredth that is active.
+	// One are latencies of one client in one workspace, and Active those in random workspaces, of the one percent that is active.
 	One, Active requests
-	// Restart is how many seconds a start takes until the server is ready.
+	// Restart is the time of a start until the server is ready, in seconds.
 	Restart float64
 }
 
 // requests are latencies in milliseconds.
 type requests struct{ Get, Get99, Update, Update99 float64 }
 
-// workspacesRun is the state of a run, kept in its directory so that it can be resumed.
+// workspacesRun is the state of a run. It is stored in its directory, so that the run can be resumed.
 type workspacesRun struct {
-	Port    int     // always the same: it is in the URL of every workspace
+	Port    int     // the same for all starts, because the URL of every workspace contains it
 	Empty   float64 // resident memory in bytes without a workspace
 	Marks   []mark
-	Created int // of the next mark
+	Created int // since the last mark
 	Spent   time.Duration
 	P50s    []float64
 	P99s    []float64
-	// Rows are the measures that are made once.
+	// Rows are the figures that are measured once.
 	Rows []row
 
 	directory string
@@ -73,8 +73,8 @@ func (r *workspacesRun) save() error {
 	return os.Rename(file+".new", file)
 }
 
-// measureWorkspaces measures a server with 100, 1,000, … and n workspaces. What it has done is in directory, from where
-// another run goes on.
+// measureWorkspaces measures a server with 100, 1,000, … and n workspaces. It stores its state in directory, from which another run
+// continues.
 func measureWorkspaces(ctx context.Context, n int, directory string) (*workspacesRun, error) {
 	bin, err := programs()
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *workspacesRun) start(ctx context.Context) (*process, error) {
 	return startKCPAt(ctx, r.bin, filepath.Join(r.directory, "kcp"), r.Port)
 }
 
-// reach creates workspaces until there are n, and measures.
+// reach creates workspaces until n exist, and measures.
 func (r *workspacesRun) reach(ctx context.Context, n int) error {
 	before := 0
 	if len(r.Marks) > 0 {
@@ -176,11 +176,11 @@ func (r *workspacesRun) reach(ctx context.Context, n int) error {
 	return r.save()
 }
 
-// create returns when a workspace is ready.
+// create creates a workspace and returns when it is ready.
 func (r *workspacesRun) create(ctx context.Context, connection int, parent, name string) error {
 	body := `{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace","metadata":{"name":"` + name + `"}}`
 	status, answer, err := r.kcp.do(ctx, connection, http.MethodPost, "/clusters/"+parent+workspacesPath, body)
-	if err != nil || status == http.StatusConflict { // there since an interrupted run
+	if err != nil || status == http.StatusConflict { // it exists since an interrupted run
 		return err
 	}
 	if status != http.StatusCreated {
@@ -188,7 +188,7 @@ func (r *workspacesRun) create(ctx context.Context, connection int, parent, name
 	}
 	for deadline := time.Now().Add(time.Minute); !bytes.Contains(answer, []byte(`"phase":"Ready"`)); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("workspace %s is not ready after a minute: %s", name, answer)
+			return fmt.Errorf("waiting for workspace %s: not ready after a minute: %s", name, answer)
 		}
 		if _, answer, err = r.kcp.do(ctx, connection, http.MethodGet, "/clusters/"+parent+workspacesPath+"/"+name, ""); err != nil {
 			return err
@@ -197,7 +197,7 @@ func (r *workspacesRun) create(ctx context.Context, connection int, parent, name
 	return nil
 }
 
-// latencies measures requests of one client: in one workspace, and in those of a hundredth that are active.
+// latencies measures requests of one client: in one workspace, and in the one percent that is active.
 func (r *workspacesRun) latencies(ctx context.Context, n int) (one, active requests, err error) {
 	clusters := max(10, n/100)
 	path := func(i int) string {
@@ -243,13 +243,13 @@ func (r *workspacesRun) latencies(ctx context.Context, n int) (one, active reque
 	return one, active, nil
 }
 
-// measureOnce measures what does not depend on the number of workspaces.
+// measureOnce measures figures that do not depend on the number of workspaces.
 func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	few := min(n, 10_000)
 	if err := r.kcp.quiet(ctx); err != nil {
 		return err
 	}
-	part := fmt.Sprintf("-%d", time.Now().Unix()) // of the names, after a part that was interrupted
+	part := fmt.Sprintf("-%d", time.Now().Unix()) // makes names unique after an interruption
 	doomed, paced := "doomed"+part, "paced"+part
 	vanilla, err := startVanilla(ctx, r.bin, filepath.Join(r.directory, "vanilla"))
 	if err != nil {
@@ -344,7 +344,7 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	return nil
 }
 
-// enter makes the first content of n workspaces, and returns how much memory in KiB each of them takes.
+// enter enters n workspaces, which creates their default objects, and returns the memory of each in KiB.
 func (r *workspacesRun) enter(ctx context.Context, n int) (l load, each float64, err error) {
 	progress("entering %d workspaces", n)
 	before, err := r.kcp.settled(ctx)
@@ -365,7 +365,7 @@ func (r *workspacesRun) enter(ctx context.Context, n int) (l load, each float64,
 	return l, (after - before) / float64(n) / 1024, err
 }
 
-// pace creates n workspaces at the rate of pacedRate.
+// pace creates n workspaces at pacedRate.
 func (r *workspacesRun) pace(ctx context.Context, parent string, n int) (load, error) {
 	took := make([]time.Duration, n)
 	begin := time.Now()
@@ -379,7 +379,7 @@ func (r *workspacesRun) pace(ctx context.Context, parent string, n int) (load, e
 	return summarize(took, time.Since(begin)), err
 }
 
-// remove deletes a workspace and returns when it is gone.
+// remove deletes a workspace and returns when it does not exist any more.
 func (r *workspacesRun) remove(ctx context.Context, parent, name string) error {
 	path := "/clusters/" + parent + workspacesPath + "/" + name
 	status, answer, err := r.kcp.do(ctx, 0, http.MethodDelete, path, "")
@@ -392,7 +392,7 @@ func (r *workspacesRun) remove(ctx context.Context, parent, name string) error {
 	return err
 }
 
-// do sends one request and returns the answer.
+// do sends a request and returns the response.
 func (p *process) do(ctx context.Context, connection int, method, path, body string) (int, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, p.config.Host+path, strings.NewReader(body))
 	if err != nil {
@@ -413,7 +413,7 @@ func (p *process) do(ctx context.Context, connection int, method, path, body str
 	return response.StatusCode, answer, err
 }
 
-// counts returns how many goroutines and metric series the server has.
+// counts returns the numbers of goroutines and metric series of the server.
 func (p *process) counts(ctx context.Context) (goroutines, series int, err error) {
 	profile, err := p.download(ctx, "/debug/pprof/goroutine?debug=1")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command etcd is the server that vanilla Kubernetes is measured with, at the version that kcp embeds.
+// Command etcd is the etcd for vanilla Kubernetes, with the version that kcp embeds.
 package main
 
 import (
