@@ -1,4 +1,4 @@
-// Package definitions checks the definitions of the operator's kinds: which manifests they accept, and what they answer to others.
+// Package definitions checks the definitions of the operator's kinds: which manifests they accept, and the errors for others.
 package definitions
 
 import (
@@ -29,14 +29,14 @@ import (
 
 const configDir = "../../config"
 
-// definition is what an API server makes of a CustomResourceDefinition.
+// definition is a CustomResourceDefinition as an API server uses it.
 type definition struct {
 	structural *schema.Structural
 	schema     validation.SchemaValidator
 	cel        *cel.Validator
 }
 
-// definitions reads config/crd, checks it as an API server would, and returns it by kind.
+// definitions reads and validates the definitions in config/crd as an API server does, and returns them by kind.
 func definitions(t *testing.T) map[string]definition {
 	t.Helper()
 	byKind := map[string]definition{}
@@ -79,7 +79,7 @@ func compile(t *testing.T, crd *apiextensions.CustomResourceDefinition) definiti
 	}
 }
 
-// validate returns what an API server finds wrong with an object, which replaces old unless that is nil.
+// validate returns the errors of an API server for an object, or for an update of old if it is not nil.
 func (d definition) validate(object, old map[string]any) field.ErrorList {
 	pruned := runtime.DeepCopyJSON(object)
 	unknown := pruning.PruneWithOptions(pruned, d.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
@@ -124,7 +124,7 @@ func parse(t *testing.T, text []byte) map[string]any {
 	return integers(object).(map[string]any)
 }
 
-// integers makes of numbers what an API server makes of them: int64 where it can be.
+// integers converts numbers to int64 where possible, as an API server does.
 func integers(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// documented are the pages that tell what to write, and how many manifests and patches they have at least.
+// documented are the pages with manifests and patches, and the minimum number of each.
 var documented = map[string][2]int{"operator.md": {2, 0}, "etcd.md": {3, 3}, "operations.md": {3, 8}}
 
 var (

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The least that is accepted of each kind. Cases lay their changes over it.
+// The minimal valid object of each kind, to which the cases apply their changes.
 var least = map[string]string{
 	"RootShard": `
 metadata: {name: root}
@@ -35,7 +35,7 @@ metadata: {name: nightly}
 spec: {cluster: etcd, schedule: 0 3 * * *, store: {volume: {claimName: snapshots}}}`,
 }
 
-// refusals are changes that nobody should get away with. With from, an object that is so is changed.
+// refusals are changes that must be refused. If from is set, the change is an update of that object.
 var refusals = []struct {
 	name, kind   string
 	from, change string
@@ -170,7 +170,7 @@ func TestEveryRuleHasRefusedCase(t *testing.T) {
 	}
 }
 
-// What looks like the refusals, and must be possible.
+// These inputs resemble the refused ones, and must be valid.
 func TestValidInputIsAccepted(t *testing.T) {
 	byKind := definitions(t)
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestValidInputIsAccepted(t *testing.T) {
 	}
 }
 
-// refuse validates the least object with a change; with from, as an update of the least object with that.
+// refuse validates the minimal object with a change. If from is set, it validates an update of the minimal object with from.
 func refuse(t *testing.T, byKind map[string]definition, kind, from, change string) field.ErrorList {
 	t.Helper()
 	base := parse(t, []byte(least[kind]))
@@ -208,7 +208,7 @@ func refuse(t *testing.T, byKind map[string]definition, kind, from, change strin
 	if from != "" {
 		old = overlay(runtime.DeepCopyJSON(base), parse(t, []byte(from)))
 		if errs := byKind[kind].validate(old, nil); len(errs) > 0 {
-			t.Fatalf("what is changed is itself refused: %v", errs.ToAggregate())
+			t.Fatalf("the original object is invalid: %v", errs.ToAggregate())
 		}
 		base = old
 	}
@@ -232,7 +232,7 @@ func overlay(object, patch map[string]any) map[string]any {
 	return object
 }
 
-// eachRule calls f with the rules of a schema, and what they say.
+// eachRule calls f with the rules of a schema and their messages.
 func eachRule(s *schema.Structural, f func(rule, message string)) {
 	if s == nil {
 		return

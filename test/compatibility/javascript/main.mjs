@@ -41,7 +41,7 @@ for (const [strategy, body, price] of patches) {
 const wanted = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'shop', namespace }, data: { price: '5' } };
 const applied = await objects.patch(wanted, undefined, undefined, 'compatibility', true, PatchStrategy.ServerSideApply);
 assert.equal(applied.data.price, '5');
-assert(applied.metadata.managedFields.some((m) => m.manager === 'compatibility' && m.operation === 'Apply'), 'nobody owns what was applied');
+assert(applied.metadata.managedFields.some((m) => m.manager === 'compatibility' && m.operation === 'Apply'), 'no manager owns the applied fields');
 await seen('MODIFIED 5');
 
 const names = { plural: 'counters', singular: 'counter', kind: 'Counter', listKind: 'CounterList' };

@@ -63,10 +63,10 @@ var identityAttacks = []attack{{
 	run: func(ctx context.Context, a *attacker) error {
 		identities := []http.Header{
 			{"Impersonate-User": {"system:apiserver"}},
-			{"Impersonate-User": {"somebody"}, "Impersonate-Group": {"system:masters"}},
-			{"Impersonate-User": {"somebody"}, "Impersonate-Group": {"system:kcp:admin"}},
+			{"Impersonate-User": {"other-user"}, "Impersonate-Group": {"system:masters"}},
+			{"Impersonate-User": {"other-user"}, "Impersonate-Group": {"system:kcp:admin"}},
 			{"Impersonate-User": {"system:serviceaccount:default:default"}, "Impersonate-Group": {"system:kcp:admin"}, "Impersonate-Extra-Authentication.kcp.io%2fcluster-name": {"root"}},
-			{"Impersonate-User": {"somebody"}, "Impersonate-Extra-Authorization.kcp.io%2fwarrant": {`{"user":"root-of-trust","groups":["system:masters"]}`}},
+			{"Impersonate-User": {"other-user"}, "Impersonate-Extra-Authorization.kcp.io%2fwarrant": {`{"user":"root-of-trust","groups":["system:masters"]}`}},
 		}
 		a.flood(ctx, 8, unbounded, func(ctx context.Context, c *client, i int) {
 			where := []string{a.url, a.Target.URL + "/clusters/root", a.Target.URL + "/clusters/" + victims + ":team", a.Target.URL + "/clusters/*"}[i/len(identities)%4]

@@ -109,7 +109,7 @@ func TestPermissionsInOneClusterDoNotApplyInAnother(t *testing.T) {
 	}{
 		{"an administrator of another cluster", kcptest.Alice, theirs},
 		{"a user without rights", kcptest.Bob, ours},
-		{"nobody", kcptest.Anonymous, ours},
+		{"an anonymous user", kcptest.Anonymous, ours},
 	} {
 		client := refused.in.Kube(t, refused.user)
 		for verb, attempt := range map[string]func() error{

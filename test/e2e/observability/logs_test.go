@@ -111,7 +111,7 @@ func spread(t *testing.T) map[string]string {
 	for name, u := range administrators.AuthInfos {
 		secrets[name] = u.Token
 	}
-	secrets["unknown"] = "a-token-that-nobody-knows-" + kcptest.Suffix()
+	secrets["unknown"] = "a-token-of-no-user-" + kcptest.Suffix()
 
 	for name, token := range secrets {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}

@@ -61,7 +61,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {text: {type: string}}}}
 `
 
-const plain = "nobody-may-read-this"
+const plain = "must-not-be-readable"
 
 // store creates a Secret and a custom resource with the same text.
 func store(t *testing.T, c *kcptest.Cluster, name string) {

@@ -175,7 +175,7 @@ func TestViewIsolatesTenants(t *testing.T) {
 		header http.Header
 		want   int
 	}{
-		"nobody":                                 {kcptest.Anonymous, path, nil, 403},
+		"an anonymous user":                      {kcptest.Anonymous, path, nil, 403},
 		"an unknown token":                       {kcptest.User{Token: "guessed"}, path, nil, 401},
 		"a stranger":                             {kcptest.Stranger, path, nil, 403},
 		"discovery without permission":           {kcptest.Stranger, "/services/notes/clusters/" + ours.Name + "/apis", nil, 403},

@@ -19,7 +19,7 @@ import (
 
 const placeAnnotation = "internal.tenancy.kcp.io/cluster"
 
-// homeOfSomebody is the logical cluster of the home of the user with the name somebody, which does not exist yet.
+// homeOfSomebody is the logical cluster of the home of a user who has not requested it yet.
 const homeOfSomebody = "3vb3vnc5wmgrr"
 
 // A user who could choose the logical cluster of a workspace would own the home of a user who has not requested it yet, or, with
