@@ -16,7 +16,7 @@ func TestDefinitionsOfOperatorApplyWithoutServerSide(t *testing.T) {
 	if shown := n.Kubectl(t, "get", "rootshards"); !strings.Contains(shown, "HOSTNAME") || !strings.Contains(shown, "kcp.example.com") {
 		t.Errorf("got:\n%s", shown)
 	}
-	if described := n.Kubectl(t, "explain", "rootshard.spec.etcd.managed"); !strings.Contains(described, "asks for an etcd of one's own") {
+	if described := n.Kubectl(t, "explain", "rootshard.spec.etcd.managed"); !strings.Contains(described, "requests a dedicated etcd") {
 		t.Errorf("unexpected output of kubectl explain:\n%s", described)
 	}
 }
