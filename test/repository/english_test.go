@@ -20,7 +20,7 @@ func TestTextIsPlainEnglish(t *testing.T) {
 		default:
 			continue
 		}
-		if file == "LICENSE" || strings.Contains(file, "/testdata/") {
+		if file == "LICENSE" || file == "docs/dev/wording.md" || strings.Contains(file, "/testdata/") {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(root, file))

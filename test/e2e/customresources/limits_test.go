@@ -30,7 +30,7 @@ func TestComputationForDefinitionsIsLimited(t *testing.T) {
 				}},
 			}}
 		},
-		`x-kubernetes-validations[0].rule: Forbidden: the second argument of replace() must be a text`: func(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+		`x-kubernetes-validations[0].rule: Forbidden: the second argument of replace() must be a string literal`: func(v *apiextensionsv1.CustomResourceDefinitionVersion) {
 			v.Schema.OpenAPIV3Schema.Properties["spec"].Properties["a"] = apiextensionsv1.JSONSchemaProps{
 				Type: "string", XValidations: apiextensionsv1.ValidationRules{{Rule: `self.replace("", self).size() > 0`}},
 			}

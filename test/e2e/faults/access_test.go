@@ -72,7 +72,7 @@ func TestServerRecoversWhenEtcdGrantsAccess(t *testing.T) {
 	if err := answers(path, http.StatusServiceUnavailable, "etcd denies access to this server")(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := answers("/readyz", http.StatusInternalServerError, "[-]etcd failed: etcd refuses this server, ")(ctx); err != nil {
+	if err := answers("/readyz", http.StatusInternalServerError, "[-]etcd failed: etcd denies access to this server: ")(ctx); err != nil {
 		t.Error(err)
 	}
 	done(root.UserGrantRole(ctx, "kcp", "kcp"))
