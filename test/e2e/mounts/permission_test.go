@@ -31,7 +31,7 @@ func TestMountingRequiresPermissionToGetObject(t *testing.T) {
 			return nil
 		})
 	}
-	refused("early", "the kind KubeCluster of contrib.example.org/v1 is not served")
+	refused("early", "kind KubeCluster of contrib.example.org/v1 is not served")
 	org.Define(t, definition())
 	point(t, org, "prod", "Ready", elsewhere.URL)
 	refused("stolen", "missing verb='get' permission on kubeclusters.contrib.example.org")

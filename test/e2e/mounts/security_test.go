@@ -85,7 +85,7 @@ func TestMountsForwardOnlyIdentityOfClient(t *testing.T) {
 		}
 	}
 	for name, value := range map[string]string{"Impersonate-User": "admin", "Impersonate-Group": "system:masters"} {
-		if code, status := get(t, path, kcptest.Masters, http.Header{name: {value}}); code != http.StatusForbidden || !strings.Contains(status.Message, "impersonated") {
+		if code, status := get(t, path, kcptest.Masters, http.Header{name: {value}}); code != http.StatusForbidden || !strings.Contains(status.Message, "impersonation") {
 			t.Errorf("%s: got %d %s", name, code, status.Message)
 		}
 	}
