@@ -40,10 +40,10 @@ func TestOwnersCannotSkipInitializersOrTerminators(t *testing.T) {
 		return err
 	})
 	for _, patch := range []string{`{"status":{"initializers":[]}}`, `{"status":{"initializers":["root:other"]}}`, `{"status":{"terminators":[]}}`} {
-		refuses(t, clusters, "cluster", patch, "the controllers that they name", "status")
+		refuses(t, clusters, "cluster", patch, "changed by their controllers only", "status")
 	}
 	for _, patch := range []string{`{"status":{"phase":"Ready"}}`, `{"status":{"URL":"https://evil"}}`} {
-		refuses(t, clusters, "cluster", patch, "written by the system", "status")
+		refuses(t, clusters, "cluster", patch, "set by the system", "status")
 	}
 	if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Initializing" {
 		t.Errorf("got status %+v", got.Status)
@@ -68,7 +68,7 @@ func TestOwnersCannotSkipInitializersOrTerminators(t *testing.T) {
 		}
 		return nil
 	})
-	refuses(t, clusters, "cluster", `{"status":{"terminators":[]}}`, "the controllers that they name", "status")
+	refuses(t, clusters, "cluster", `{"status":{"terminators":[]}}`, "changed by their controllers only", "status")
 	refuses(t, clusters, "cluster", `{"metadata":{"finalizers":[]}}`, "removed by the system")
 	refuses(t, workspaces, "w", `{"metadata":{"finalizers":[]}}`, "removed by the system")
 }

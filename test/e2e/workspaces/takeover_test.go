@@ -42,7 +42,7 @@ func TestUsersCannotChooseLogicalClusterOfWorkspace(t *testing.T) {
 		if got := made.GetAnnotations()[placeAnnotation]; got == wanted {
 			t.Errorf("workspace %s has the annotation %s", name, got)
 		}
-		refuses(t, workspaces, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, placeAnnotation, wanted), "written by the system")
+		refuses(t, workspaces, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, placeAnnotation, wanted), "set by the system")
 		if _, err := workspaces.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"location":null}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
