@@ -183,8 +183,8 @@ func SetState(binding *apisv1alpha2.APIBinding, claim apisv1alpha2.PermissionCla
 	return true
 }
 
-// UpdateClaims updates the verbs of accepted and rejected claims to what is claimed now, and removes claims that the export no longer makes.
-// It returns the changed claims.
+// UpdateClaims updates the verbs of accepted and rejected claims to what is claimed now, and removes claims that the export no longer
+// makes. It returns the changed claims.
 func UpdateClaims(binding *apisv1alpha2.APIBinding) []Claim {
 	var changed []Claim
 	for _, claim := range ClaimsOf(binding) {

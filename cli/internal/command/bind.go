@@ -75,8 +75,10 @@ roles.rbac.authorization.k8s.io.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&b.name, "name", "", "Name of the APIBinding (default: name of the APIExport)")
-	flags.StringArrayVar(&b.decisions.Accepted, "accept-permission-claim", nil, "Accept the permission claim on RESOURCE.GROUP; can be repeated")
-	flags.StringArrayVar(&b.decisions.Rejected, "reject-permission-claim", nil, "Reject the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.StringArrayVar(&b.decisions.Accepted, "accept-permission-claim", nil,
+		"Accept the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.StringArrayVar(&b.decisions.Rejected, "reject-permission-claim", nil,
+		"Reject the permission claim on RESOURCE.GROUP; can be repeated")
 	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false,
 		"Accept all permission claims except those in --reject-permission-claim")
 	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false,
@@ -180,7 +182,8 @@ func (s *session) waitBound(ctx context.Context, p *place, client apis.Client, b
 
 // applyDecisions accepts or rejects claims in a binding before it is created, if the export is readable. The permission to bind an export
 // does not include the permission to read it.
-func (b binding) applyDecisions(ctx context.Context, client apis.Client, l location.Location, wanted *apisv1alpha2.APIBinding) (bool, error) {
+func (b binding) applyDecisions(ctx context.Context, client apis.Client, l location.Location,
+	wanted *apisv1alpha2.APIBinding) (bool, error) {
 	if !b.decisions.Any() {
 		return true, nil
 	}

@@ -35,7 +35,8 @@ in the workspace. The provider gets access only to claims that are accepted.`,
 
 			# Reject one claim
 			%[1]s reject apibinding widgets --resource secrets.core`),
-		get, s.claimsSetState(invocation, "accept", apis.Accepted), s.claimsSetState(invocation, "reject", apis.Rejected), s.claimsUpdate(invocation))
+		get, s.claimsSetState(invocation, "accept", apis.Accepted), s.claimsSetState(invocation, "reject", apis.Rejected),
+		s.claimsUpdate(invocation))
 }
 
 func (s *session) claimsGet(invocation string) *cobra.Command {
