@@ -57,15 +57,7 @@ func TestAStartWritesFewLinesAndNoWarnings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := 0
-		for _, line := range strings.Split(string(content), "\n") {
-			if line == "" || strings.Contains(line, "mutation_detector.go:") { // only tests switch the detector on
-				continue
-			}
-			if lines++; regexp.MustCompile(`^[EWF]\d{4} `).MatchString(line) {
-				t.Errorf("%s: a warning or an error: %s", flags, line)
-			}
-		}
+		lines := linesWithoutWarnings(t, content)
 		if lines < 5 || lines > 15 {
 			t.Errorf("%s: the start wrote %d lines, want 5 to 15:\n%s", flags, lines, content)
 		}
@@ -75,6 +67,38 @@ func TestAStartWritesFewLinesAndNoWarnings(t *testing.T) {
 			}
 		}
 	}
+}
+
+// linesWithoutWarnings returns the number of lines in a log, which must have no warnings and no errors.
+func linesWithoutWarnings(t *testing.T, content []byte) int {
+	t.Helper()
+	lines := 0
+	for _, line := range strings.Split(string(content), "\n") {
+		if line == "" || strings.Contains(line, "mutation_detector.go:") { // only tests switch the detector on
+			continue
+		}
+		if lines++; regexp.MustCompile(`^[EWF]\d{4} `).MatchString(line) {
+			t.Errorf("a warning or an error: %s", line)
+		}
+	}
+	return lines
+}
+
+func TestAWorkspaceThatWasUsedIsDeletedWithoutWarnings(t *testing.T) {
+	t.Parallel()
+	quiet := kcptest.StartIn(t, t.TempDir())
+	root := quiet.Named("root")
+	root.Apply(t, `{apiVersion: tenancy.kcp.io/v1alpha1, kind: Workspace, metadata: {name: used}}`)
+	root.Kubectl(t, "wait", "workspace/used", "--for=jsonpath={.status.phase}=Ready")
+	used := quiet.Named("root:used")
+	used.Kubectl(t, "get", "namespaces,configmaps,clusterroles", "--all-namespaces")
+	used.Kubectl(t, "create", "configmap", "written", "--namespace=kube-system")
+	root.Kubectl(t, "delete", "workspace", "used", "--timeout=1m")
+	content, err := os.ReadFile(quiet.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	linesWithoutWarnings(t, content)
 }
 
 // spread uses tokens in every place that accepts one, and returns those that must stay secret.
