@@ -48,7 +48,8 @@ func Of(ctx context.Context) (string, error) {
 	cluster, _ := ctx.Value(contextKey{}).(string)
 	switch cluster {
 	case "":
-		return "", errors.New("the context has no workspace: use the context of a reconciler that workspaces.Each wraps, or one from workspaces.In")
+		return "", errors.New("the context has no workspace: use the context of a reconciler that workspaces.Each wraps, or one from " +
+			"workspaces.In")
 	case all:
 		return "", errors.New("the context is for all workspaces: it can only list objects")
 	}

@@ -1,6 +1,7 @@
 // Package decisionlog logs what the server decides about logical clusters, with the same keys everywhere.
 //
-// State changes, waits and refusals are logged at level 2, each decision about a request at level 4. The entries of a logical cluster are
+// State changes, waits and refusals because of a limit of the installation are logged at level 2, each decision about a request, with other
+// refusals, at level 4. The entries of a logical cluster are
 // limited: tenants cause them, and a tenant must not hide the entries of others.
 package decisionlog
 
