@@ -48,6 +48,16 @@ func (s indexed) keys() []string                             { return s.ListKeys
 func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
 
 // packed is a store of as few bytes as possible, without indexes.
+//
+// Invariants:
+//   - objects has the whole state. read is a cache: get returns a remembered object only if objects still has the bytes that it was
+//     unpacked from. A slot may keep an object that was removed or replaced until another object takes the slot.
+//   - Equal bytes are equal objects. Equal objects can have different bytes, because maps have no order and the codec learns words:
+//     compare unpacked objects, as Replace does.
+//   - All readers share what get returns, and must not change it. peek returns a new object.
+//   - A key and its bytes are one string, which set replaces as a whole. Strings of an unpacked object refer to it and keep it in memory.
+//   - Only the reflector packs, one object at a time: in set, and in packedList.ListWithContext before a list is complete. mu guards
+//     objects and not the codec.
 type packed struct {
 	codec    *compact.Codec
 	seed     maphash.Seed

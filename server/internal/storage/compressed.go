@@ -21,8 +21,7 @@ var compressedResources = map[schema.GroupResource]bool{
 	corev1alpha1.Resource("logicalclusters"): true,
 }
 
-// dictionary is the common content of compressed objects. A stored object can be decompressed only with the dictionary that
-// compressed it: never change this dictionary; a new one must get a new mark.
+// dictionary is the common content of compressed objects. Never change it: a new dictionary needs a new mark.
 //
 //go:embed dictionary.json
 var dictionary []byte
@@ -36,8 +35,16 @@ var (
 // mostDecompressed limits the bytes of a decompressed object: more than the limit of any request.
 const mostDecompressed = 16 << 20
 
-// compressed is a value.Transformer that compresses values before next encrypts them. It also reads values that are stored
-// without compression.
+// compressed is a value.Transformer that compresses values before next encrypts them.
+//
+// Invariants:
+//   - Every written value is the mark and the compressed object. In etcd it begins with the mark, or with what next puts around it.
+//   - A mark has one dictionary forever (TestTheDictionaryDoesNotChange).
+//   - A value without the mark is returned as it is: objects that a server without compression stored remain readable. Reading does not
+//     make them stale; the next change of the object compresses it.
+//   - A server that does not know a mark returns the compressed bytes as the object, and cannot decode them. A release must read a new
+//     mark before a later release writes it, or the earlier release cannot run beside the later one or replace it.
+//   - A value with a mark that cannot be decompressed is an unreadable object, and not an error of decryption.
 type compressed struct{ next value.Transformer }
 
 // TransformToStorage implements value.Transformer.

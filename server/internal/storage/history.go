@@ -18,7 +18,14 @@ const (
 	eventBytes = 200
 )
 
-// history finds the version since which historyBytes were written.
+// history finds the version since which limit bytes were written.
+//
+// Invariants:
+//   - floor never falls. At least limit bytes were recorded after the version that it has.
+//   - Only objects that this server creates and changes are recorded, since it started: not deletions, and not the writes of other servers
+//     of the same etcd. After a start, floor is zero.
+//   - marks has at most one more mark than the constant of that name. Concurrent writes may be recorded out of order, so the versions of
+//     marks are not sorted, but their totals are.
 type history struct {
 	limit int64
 	floor atomic.Uint64 // the version; zero until so many bytes were written

@@ -13,6 +13,15 @@ import (
 )
 
 // member is a watch that reads a stream: its own stream at first, and the stream of its keys as soon as possible.
+//
+// Invariants:
+//   - results receives every event later than the start version once, in the order of etcd. Existing objects, if requested, come first.
+//   - A member moves from its own watch of etcd to the stream of its keys only after a bookmark: it has received everything up to the
+//     version of the bookmark, and skips that in the new stream. join enters the new stream and leaves the old one in one step.
+//   - The server sends 410 only to clients, when they begin or after the existing objects, if their version is older than history allows
+//     and the stream of the keys does not reach back to it. Etcd also sends 410 for a compacted version.
+//   - A watch that the budget ends gets no error: results is closed, and the client resumes at the last version that it has received.
+//   - Only the goroutine that delivers writes at and passed, after watch has returned. The budget reads them.
 type member struct {
 	streams  *streams
 	keys     streamKeys

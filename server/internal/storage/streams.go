@@ -16,6 +16,13 @@ import (
 
 // streams let all watches of the same keys share one watch of etcd: an event is read, decoded and serialized once, however many
 // watches there are. A stream exists only for sets of keys that are being watched.
+//
+// Invariants:
+//   - open has at most one stream for the same keys. Streams of alone and of a snapshot are not in open and have one member.
+//   - exit ends a stream with its last member, and removes it from open. drop removes a stream that etcd has ended.
+//   - streamKeys determine the events: restrictions of a context are part of the labels, see narrow. Clients with different restrictions
+//     do not share a stream.
+//   - Locks are taken in this order: streams.mu, stream.mu of a stream in open, stream.mu of another stream, budget.mu.
 type streams struct {
 	budget  *budget
 	history *history
@@ -42,6 +49,19 @@ const (
 
 // stream is a list of events that grows at its end. Each member reads it at its own pace; events that all members have
 // passed are garbage.
+//
+// Invariants:
+//   - Entries have the order in which etcd sent the events. add fills the last entry and appends the next one. A filled entry never
+//     changes. At the end, read closes the last entry without a next one.
+//   - Every event that has arrived with a version later than floor is in the entries from first on: add raises floor when it drops an
+//     entry.
+//   - A member joins at version only if version >= floor. It begins at first and skips entries up to version. Therefore it sees every
+//     later event once, in order (TestAWatchMissesNoEventWhereverItBegins).
+//   - Events that arrive for several members are shared and read-only. An event that arrives for a single member is not shared, because
+//     the member may modify its object; add drops it from the entries for new members.
+//
+// For example, a stream begins after version 4, and events 5 and 6 arrive for a single member: floor is 6, and first is last. A watch from
+// 6 can join. A watch from 5 cannot: it gets its own stream, and joins at a bookmark of 6 or later.
 type stream struct {
 	source watch.Interface
 	cancel context.CancelFunc
@@ -227,7 +247,6 @@ func (st *stream) add(event watch.Event, version uint64, size int64) {
 	e.event, e.version = event, version
 	e.next = &entry{number: e.number + 1, before: e.before + size, filled: make(chan struct{})}
 	st.last = e.next
-	// A member that is alone may modify the object, so it must not be shared.
 	for st.first != st.last && (alone || !st.remembers(st.first)) {
 		if st.first == e {
 			st.floor = max(st.floor, version)

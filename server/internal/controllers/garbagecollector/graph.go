@@ -30,6 +30,17 @@ type owner struct {
 }
 
 // graph is the ownership of objects over all clusters.
+//
+// Invariants:
+//   - nodes has exactly the objects that were set with owners, or waiting for dependents, and not removed since.
+//   - dependents[k] has a node if and only if the node is in nodes, in the cluster of k, and names the UID of k as an owner. Owners
+//     without dependents have no entry. An owner need not be in nodes: most have no owners themselves
+//     (TestTheGraphHasTheDependentsOfEveryOwner).
+//   - byUID has the nodes by their own UIDs. It relies on one resource for each object: AllResources has one version of each resource.
+//   - set and remove change all three maps under one lock. A node never changes: set replaces it, so callers may read a returned node, and
+//     the owners of ownersOf, without the lock.
+//   - Only the monitor of a resource sets its objects; syncMonitors also removes them when the resource is not served any more.
+//   - The graph may be behind the stored objects, and each resource at a different version. It may lack dependents.
 type graph struct {
 	mu         sync.RWMutex
 	nodes      map[object]*node
@@ -38,7 +49,7 @@ type graph struct {
 }
 
 // dependents are the objects that refer to an owner. Most owners have one dependent, and an object may refer to thousands of owners: a map
-// for each owner takes a kilobyte.
+// for each owner takes a kilobyte. Only one of the fields is set, and many is never empty.
 type dependents struct {
 	only *node
 	many map[object]*node

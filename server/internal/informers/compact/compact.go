@@ -13,7 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Codec packs the objects of one Go type. Only one goroutine may call Pack at a time. Any number may call Unpack, also during Pack.
+// Codec packs the objects of one Go type.
+//
+// Invariants:
+//   - Unpack returns what was given to Pack, except that times are whole seconds in the local time zone. Nil and empty slices and maps
+//     stay different.
+//   - What Pack has returned can be unpacked as long as the codec exists, whatever was packed since: words are only added.
+//   - A packed string is valid for its codec only, and not for another codec of the same type: it contains the numbers of words.
+//   - Only one goroutine may call Pack at a time; the caller ensures this. Any number may call Unpack, also during Pack, for strings that
+//     Pack has returned.
 type Codec struct {
 	object reflect.Type
 	coder  coder

@@ -14,7 +14,20 @@ const (
 	remembered = 1 << 12
 )
 
-// words numbers the strings that several objects have in common. They are never removed.
+// words numbers the strings that several objects have in common.
+//
+// Invariants:
+//   - numbers[s] is n if and only if the list in numbered has s at index n. A word is never removed or changed, and its number is never
+//     reused: packed strings refer to it.
+//   - There are at most maxWords words, of minLength to maxLength bytes. A string becomes a word when it is packed in a second object
+//     while its sighting in another object is remembered. Packing one object repeatedly adds no words
+//     (TestStringsOfOneObjectAreNotRemembered).
+//   - A word is in numbered before Pack returns a string that refers to it, and a list in numbered never changes within its length.
+//     Therefore word needs no lock (TestUnpackDuringPack).
+//   - Unpack uses numbered only. All other fields belong to the caller of Pack.
+//
+// For example, the first objects with the label value "Ready" contain its bytes. Then another one makes it word 0, and it and all later
+// objects contain the number 0. The earlier strings remain valid as they are.
 type words struct {
 	seed     maphash.Seed
 	sighted  [remembered]sighting

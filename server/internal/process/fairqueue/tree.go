@@ -42,7 +42,18 @@ func (k Kind) String() string { return [...]string{"read", "write", "watch"}[k] 
 
 const depth = 4
 
-// node is a member of the tree. The lock of the queue guards all fields.
+// node is a member of the tree.
+//
+// Invariants, whenever the lock of the queue, which guards all fields, is free:
+//   - busy, seats, bytes, count and held of an inner node are the sums over its children. active is the number of children with busy > 0.
+//     refused counts for accounts and the root, stored for accounts only.
+//   - A leaf without open requests is in the list of lingering leaves, and no other leaf is. forget drops only such leaves, and inner
+//     nodes with their last child.
+//   - A node is in waiting of its parent if and only if a request of a leaf below it waits for a seat. pick removes nodes and puts them
+//     back.
+//   - waiting is ordered by used: charge restores the order. A request that begins is charged an estimate, and the rest when its seat
+//     ends.
+//   - now never falls. A child that becomes active gets at least the now of its parent as used: it saves no time while it is inactive.
 type node struct {
 	parent *node
 	at     innerKey // key of an inner node in Queue.inner

@@ -52,6 +52,18 @@ type Creator interface {
 }
 
 // Writer creates the default objects of logical clusters.
+//
+// Invariants:
+//   - A cluster with both default namespaces counts as complete, and nothing is created again. Therefore the bindings that are not bound
+//     yet are stored first, one by one, and then each namespace with its objects in one transaction.
+//   - Concurrent requests to this server share one call. Several servers may do the same work: etcd stores a transaction only if none of
+//     its objects exists, and existing objects are kept.
+//   - A crash leaves some of the first bindings, and each namespace with all of its objects or not at all. The next request repeats
+//     everything and creates what is missing.
+//   - The exception: if only some objects of a transaction exist, create stores the others one by one, the namespace before those in it.
+//     After a crash in between, the controllers serviceaccount and rootca create theirs, and authorization applies the binding of the
+//     owner while it is not stored.
+//   - The work does not end with the request that began it. A cluster that is being deleted gets nothing.
 type Writer struct {
 	Set *informers.Set
 	// Creator creates objects in the logical cluster of each call's context.
@@ -113,7 +125,7 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
 		defer cancel()
 		bound, pending := divide(e.Bindings(lc))
-		if err := e.bind(ctx, pending); err != nil { // first, because existing namespaces mean that everything exists
+		if err := e.bind(ctx, pending); err != nil {
 			return nil, err
 		}
 		var group errgroup.Group

@@ -27,6 +27,15 @@ type Place struct {
 }
 
 // Index is the index. It reads the informers, which find every object by its logical cluster and name.
+//
+// Invariants:
+//   - It stores nothing. Every Lookup goes from workspace to workspace in the informers, so a change applies to all paths with its event.
+//   - A place has a cluster or a URL, never both. A place without both has a code: its workspace is unavailable.
+//   - A path ends at a mount: nothing below it resolves, whatever the mounted server has.
+//   - A workspace that is being scheduled has no place. Below an unavailable workspace, every place has a code.
+//   - Lookup finds the LogicalCluster of the first part only. The LogicalCluster at the end may be missing in the informers: see Stored.
+//
+// TestAPathIsResolvedThroughTheWorkspaces has examples.
 type Index struct {
 	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
 	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
@@ -89,7 +98,7 @@ func (t *Index) Lookup(path string) (Place, bool) {
 		}
 		place = next
 		if place.Cluster == "" {
-			return place, !more // a mount has no workspaces on this server, whatever the mounted server has
+			return place, !more
 		}
 	}
 	return place, true

@@ -34,6 +34,13 @@ type Reader interface {
 }
 
 // Stored finds objects that another server stored a moment ago, and that this server does not know yet.
+//
+// Invariants:
+//   - Storage only decides whether Find waits for an event or fails. The place comes from the informers in any case.
+//   - A path whose place and LogicalCluster are in the informers needs no read. For another path, Find reads storage only within the
+//     limits, and once for all requests that look up the same path at the same time.
+//   - Requests of the server itself never read storage.
+//   - A path that is stored but does not resolve in time is an error with a retry delay, and not a path that does not exist.
 type Stored struct {
 	*Index
 	// Clusters and Workspaces read both kinds from storage.
