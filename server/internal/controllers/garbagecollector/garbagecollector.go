@@ -58,6 +58,38 @@ type collector struct {
 	deleted *lru.Cache // of nothing, by owner
 
 	monitors map[schema.GroupVersionResource]context.CancelFunc // owned by runMonitors
+
+	initial initialLists
+}
+
+// initialLists are the resources that the graph lacks since the start of the collector. Before it has all of them, the graph does not show
+// every dependent, and an owner must not be released from them. Resources that are served later do not matter: tenants add them at any time.
+type initialLists struct {
+	mu      sync.Mutex
+	began   bool
+	missing sets.Set[schema.GroupVersionResource]
+}
+
+// begin sets the resources of the start.
+func (i *initialLists) begin(resources sets.Set[schema.GroupVersionResource]) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.began {
+		i.began, i.missing = true, resources.Clone()
+	}
+}
+
+// done removes a resource that is in the graph, or that is not served any more.
+func (i *initialLists) done(r schema.GroupVersionResource) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.missing.Delete(r)
+}
+
+func (i *initialLists) complete() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.began && i.missing.Len() == 0
 }
 
 // New returns the controller. Its keys are objects of all resources.
@@ -102,8 +134,10 @@ func (c *collector) syncMonitors(ctx context.Context, running *sync.WaitGroup) {
 			wanted.Insert(r.GroupVersionResource)
 		}
 	}
+	c.initial.begin(wanted)
 	for r, cancel := range c.monitors {
 		if !wanted.Has(r) {
+			c.initial.done(r)
 			cancel()
 			delete(c.monitors, r)
 			for _, o := range c.graph.of(r) {

@@ -23,6 +23,11 @@ func (c *collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 		branch, end := informer.Branch()
 		defer end()
 		branch.AddHandler(store.changed)
+		select {
+		case <-informer.Synced():
+			c.initial.done(r)
+		case <-ctx.Done():
+		}
 		<-ctx.Done()
 		return
 	}
@@ -118,6 +123,7 @@ func (s *monitorStore) Replace(list []any, _ string) error {
 			s.remove(o, "")
 		}
 	}
+	s.collector.initial.done(s.resource)
 	s.collector.recheckAll()
 	s.collector.Objects.Relisted(s.resource)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,6 +41,10 @@ func (c *collector) reconcile(ctx context.Context, o object) error {
 		return runner.IgnoreNotFound(err)
 	}
 	if live.DeletionTimestamp != nil {
+		if !c.initial.complete() {
+			c.controller.EnqueueAfter(o, untilListed)
+			return nil
+		}
 		switch {
 		case slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
 			return c.orphanDependents(ctx, o, live)
@@ -75,6 +80,9 @@ func (c *collector) collect(ctx context.Context, o object, live *metav1.PartialO
 	case len(refs.solid) > 0 && len(refs.dangling)+len(refs.waiting) > 0:
 		return c.patchOwners(ctx, o, live, refs.solid)
 	case len(refs.solid) > 0:
+		return nil
+	case len(refs.waiting) > 0 && !c.initial.complete():
+		c.controller.EnqueueAfter(o, untilListed)
 		return nil
 	case len(refs.waiting) > 0 && len(c.graph.dependentsOf(owner{o.Cluster, live.UID})) > 0:
 		// The owner waits for this object, which has dependents itself: they are deleted first.
@@ -117,6 +125,9 @@ func (c *collector) classify(ctx context.Context, o object, owners []metav1.Owne
 	}
 	return refs, nil
 }
+
+// untilListed is how long an object that is being deleted waits for the graph to be complete, before it is looked at again.
+const untilListed = time.Second
 
 var errVersion = errors.New("invalid apiVersion")
 
