@@ -439,6 +439,21 @@ func (q *Queue) giveUp(t *Ticket) bool {
 	return true
 }
 
+// endWait ends the wait of another goroutine of a request that has ended: a seat or memory would never be released.
+func (q *Queue) endWait(t *Ticket) {
+	switch {
+	case t.ready == nil:
+		return
+	case t.wants > 0:
+		q.hungry.remove(t)
+		t.wants = 0
+	default:
+		q.unqueue(t)
+	}
+	close(t.ready)
+	t.ready = nil
+}
+
 // Leave releases everything that a request has.
 func (t *Ticket) Leave() {
 	if t == nil || t.q == nil {
@@ -451,6 +466,7 @@ func (t *Ticket) Leave() {
 		return
 	}
 	t.gone = true
+	q.endWait(t)
 	if t.waits > 0 {
 		t.hold(-1)
 	}

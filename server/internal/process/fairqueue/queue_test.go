@@ -380,6 +380,40 @@ func TestARequestThatWaitsForAHostHasNoSeat(t *testing.T) {
 	})
 }
 
+func TestARequestThatEndsWhileItWaitsAgainTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 2, Requests: 8, Bytes: 8 << 20})
+		a, b := both(t, q)
+		a.Wait()
+		second := entered(t, q, "a/u/c", Read)
+		go a.Resume() // a goroutine of the request, which outlives it
+		synctest.Wait()
+		a.Leave()
+		second.Leave()
+		b.Leave()
+		synctest.Wait()
+		if q.root.seats != 0 || q.queued != 0 {
+			t.Errorf("%d seats are taken, and %d requests wait", q.root.seats, q.queued)
+		}
+
+		a, b = both(t, q)
+		if err := b.Take(8 << 20); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = a.Take(8 << 20) }()
+		synctest.Wait()
+		if q.hungry.first == nil {
+			t.Fatal("the request does not wait for memory")
+		}
+		a.Leave()
+		b.Leave()
+		synctest.Wait()
+		if q.root.bytes != 0 || q.root.seats != 0 || q.hungry.first != nil {
+			t.Errorf("%d bytes and %d seats are taken", q.root.bytes, q.root.seats)
+		}
+	})
+}
+
 func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
