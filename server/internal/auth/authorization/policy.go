@@ -174,7 +174,7 @@ func evaluated[B any](e *evaluation, bindings []B, subjects func(B) []rbacv1.Sub
 }
 
 // ownersBinding returns the role binding that makes the owner of a cluster its administrator as long as the binding is
-// not stored. The first request that enters the cluster stores it, and stores it again if it is deleted.
+// not stored. The first request that enters the cluster stores it. If it is deleted later, it applies from memory only.
 func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.ClusterRoleBinding, bool) {
 	if cluster.IsSystem() {
 		return nil, false // the system clusters of the server have no owner
