@@ -53,11 +53,16 @@ func TestAnOwnerInAnotherNamespaceGetsAnEvent(t *testing.T) {
 		event   string
 		collect bool
 	}{
-		"an owner in another namespace":                       {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "1"), false, "here", true},
-		"an owner in a namespace, of a cluster-scoped object": {object{Cluster: "c", Resource: nodes, Name: "stray"}, ref("owner", "1"), false, "default", false},
-		"another object with the name of the owner":           {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "2"), false, "", true},
-		"an owner that exists in no namespace":                {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("gone", "3"), false, "", true},
-		"an owner whose deletion was seen":                    {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "1"), true, "", true},
+		"an owner in another namespace": {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"},
+			ref("owner", "1"), false, "here", true},
+		"an owner in a namespace, of a cluster-scoped object": {object{Cluster: "c", Resource: nodes, Name: "stray"}, ref("owner", "1"),
+			false, "default", false},
+		"another object with the name of the owner": {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"},
+			ref("owner", "2"), false, "", true},
+		"an owner that exists in no namespace": {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"},
+			ref("gone", "3"), false, "", true},
+		"an owner whose deletion was seen": {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"},
+			ref("owner", "1"), true, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -90,7 +95,8 @@ func TestAnOwnerInAnotherNamespaceGetsAnEvent(t *testing.T) {
 				t.Fatalf("the events are %+v", events.Items)
 			}
 			for _, e := range events.Items {
-				if e.Namespace != c.event || e.Reason != "OwnerRefInvalidNamespace" || e.InvolvedObject.Kind != kind || e.InvolvedObject.Name != "stray" ||
+				if e.Namespace != c.event || e.Reason != "OwnerRefInvalidNamespace" || e.InvolvedObject.Kind != kind ||
+					e.InvolvedObject.Name != "stray" ||
 					!strings.Contains(e.Message, "uid: 1] does not exist in namespace") || !e.FirstTimestamp.Time.Equal(now) {
 					t.Errorf("the event is %+v", e)
 				}

@@ -63,7 +63,8 @@ type collector struct {
 }
 
 // initialLists are the resources that the graph lacks since the start of the collector. Before it has all of them, the graph does not show
-// every dependent, and an owner must not be released from them. Resources that are served later do not matter: tenants add them at any time.
+// every dependent, and an owner must not be released from them. Resources that are served later do not matter: tenants add them at any
+// time.
 type initialLists struct {
 	mu      sync.Mutex
 	began   bool
