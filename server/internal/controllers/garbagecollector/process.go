@@ -29,8 +29,8 @@ func (c *collector) client(ctx context.Context, o object) (metadata.ResourceInte
 	return c.Metadata.Resource(served).Namespace(o.Namespace), nil
 }
 
-// reconcile collects one object, or serves the finalizers of one that is being deleted. It decides by live reads only. The graph only shows
-// which objects to read.
+// reconcile collects one object, or serves the finalizers of one that is being deleted. It decides by live reads. The graph shows which
+// objects to read; before it is complete, nothing is released because of dependents that it does not show.
 func (c *collector) reconcile(ctx context.Context, o object) error {
 	client, err := c.client(ctx, o)
 	if err != nil {
