@@ -25,6 +25,9 @@ import (
 // settling is how long the collector waits after a change of the served resources. Many definitions often arrive together.
 const settling = 100 * time.Millisecond
 
+// listTimeout is how long objects that are being deleted wait after the start until every resource is listed.
+const listTimeout = 30 * time.Second
+
 // Resources describes the resources that are served on the shard and in one cluster.
 type Resources interface {
 	// AllResources returns the resources of all clusters.
@@ -64,10 +67,12 @@ type collector struct {
 
 // initialLists are the resources that the graph lacks since the start of the collector. Before it has all of them, the graph does not show
 // every dependent, and an owner must not be released from them. Resources that are served later do not matter: tenants add them at any
-// time.
+// time. After listTimeout the graph counts as complete, as in Kubernetes: a resource that cannot be listed must not hold up all deletions.
 type initialLists struct {
+	clock clock.PassiveClock
+
 	mu      sync.Mutex
-	began   bool
+	began   time.Time // zero until the resources are known
 	missing sets.Set[schema.GroupVersionResource]
 }
 
@@ -75,8 +80,8 @@ type initialLists struct {
 func (i *initialLists) begin(resources sets.Set[schema.GroupVersionResource]) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.began {
-		i.began, i.missing = true, resources.Clone()
+	if i.began.IsZero() {
+		i.began, i.missing = i.clock.Now(), resources.Clone()
 	}
 }
 
@@ -90,7 +95,7 @@ func (i *initialLists) done(r schema.GroupVersionResource) {
 func (i *initialLists) complete() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.began && i.missing.Len() == 0
+	return !i.began.IsZero() && (i.missing.Len() == 0 || i.clock.Since(i.began) >= listTimeout)
 }
 
 // New returns the controller. Its keys are objects of all resources.
@@ -102,6 +107,7 @@ func newCollector(in Inputs) *collector {
 		lookups:  flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(lookupRate, lookupBurst, in.Clock),
 		deleted:  lru.New(rememberedOwners),
 		monitors: map[schema.GroupVersionResource]context.CancelFunc{},
+		initial:  initialLists{clock: in.Clock},
 	}
 	c.controller = runner.NewForObjects("garbagecollector", 10, c.reconcile)
 	c.controller.ExpectFailures() // tenants may refuse any deletion

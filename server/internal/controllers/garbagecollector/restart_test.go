@@ -77,7 +77,8 @@ func TestOwnersWaitUntilTheGraphIsCompleteAfterARestart(t *testing.T) {
 }
 
 func TestResourcesThatAreServedLaterDoNotHoldUpDeletions(t *testing.T) {
-	var i initialLists
+	now := testingclock.NewFakePassiveClock(time.Unix(1, 0))
+	i := initialLists{clock: now}
 	if i.complete() {
 		t.Error("complete before the resources are known")
 	}
@@ -86,5 +87,17 @@ func TestResourcesThatAreServedLaterDoNotHoldUpDeletions(t *testing.T) {
 	i.begin(sets.New(corev1.SchemeGroupVersion.WithResource("configmaps")))
 	if !i.complete() {
 		t.Error("incomplete because of a resource that is served later")
+	}
+}
+
+func TestAResourceThatCannotBeListedDoesNotHoldUpDeletionsForever(t *testing.T) {
+	now := testingclock.NewFakePassiveClock(time.Unix(1, 0))
+	i := initialLists{clock: now}
+	i.begin(sets.New(corev1.SchemeGroupVersion.WithResource("secrets")))
+	if now.SetTime(time.Unix(30, 0)); i.complete() {
+		t.Error("complete before the timeout")
+	}
+	if now.SetTime(time.Unix(31, 0)); !i.complete() {
+		t.Error("incomplete after the timeout")
 	}
 }
