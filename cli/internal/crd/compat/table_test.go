@@ -97,8 +97,8 @@ func TestCompareSchemas(t *testing.T) {
 
 		{"default changes", `{type: object, properties: {a: {type: string, default: x}}}`, `{type: object, properties: {a: {type: string, default: "y"}}}`,
 			`spec.a: default changes from "x" to "y"`, `{type: object, properties: {a: {type: string, default: x}}}`},
-		{"default refused by the other", `{type: object, properties: {a: {type: string, default: xxx}}}`,
-			`{type: object, properties: {a: {type: string, maxLength: 1}}}`, `spec.a: default "xxx" is removed`,
+		{"default refused by the other", `{type: object, properties: {a: {type: string, default: abc}}}`,
+			`{type: object, properties: {a: {type: string, maxLength: 1}}}`, `spec.a: default "abc" is removed`,
 			`{type: object, required: [a], properties: {a: {type: string, maxLength: 1}}}`},
 
 		{"rule added", `{type: string}`, `{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`, `rule is added: self != "x"`,
