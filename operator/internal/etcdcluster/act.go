@@ -157,21 +157,21 @@ func (s *scope) annotateStart(ctx context.Context, observed *clusterSnapshot, or
 	if live == nil {
 		return fmt.Errorf("pod %d is gone", ordinal)
 	}
-	hasStart := live.DeepCopy()
+	annotated := live.DeepCopy()
 	if start == nil {
-		delete(hasStart.Annotations, etcdmember.Annotation)
+		delete(annotated.Annotations, etcdmember.Annotation)
 	} else {
 		text, err := json.Marshal(start)
 		if err != nil {
 			return err
 		}
-		if hasStart.Annotations == nil {
-			hasStart.Annotations = map[string]string{}
+		if annotated.Annotations == nil {
+			annotated.Annotations = map[string]string{}
 		}
-		hasStart.Annotations[etcdmember.Annotation] = string(text)
+		annotated.Annotations[etcdmember.Annotation] = string(text)
 	}
 	// The lock ensures that only the observed pod is annotated, not a pod that replaced it.
-	return s.Patch(ctx, hasStart, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+	return s.Patch(ctx, annotated, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 }
 
 // wipe deletes the volume of a pod that is not a member, and the pod, because a volume in use is not removed.

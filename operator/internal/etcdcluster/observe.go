@@ -137,9 +137,9 @@ func (s *scope) observePod(observed *clusterSnapshot, ordinal int) (pod, error) 
 		return pod{}, nil
 	}
 	p := pod{exists: true, notBefore: s.repairedUntil(live.Name)}
-	if hasStart := live.Annotations[etcdmember.Annotation]; hasStart != "" {
+	if text := live.Annotations[etcdmember.Annotation]; text != "" {
 		p.hasStart = true
-		if start, err := etcdmember.Parse([]byte(hasStart)); err == nil && start.MemberID != "" {
+		if start, err := etcdmember.Parse([]byte(text)); err == nil && start.MemberID != "" {
 			p.startID, _ = strconv.ParseUint(start.MemberID, 16, 64)
 		}
 	}
