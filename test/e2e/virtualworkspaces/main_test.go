@@ -128,7 +128,12 @@ func (n notes) config(user kcptest.User, cluster string) *rest.Config {
 
 // request sends a request that client libraries would not send.
 func (n notes) request(ctx context.Context, user kcptest.User, method, path string, header http.Header) (int, string, error) {
-	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: n.ca}})
+	// The example writes its certificate when it starts. client-go would keep an incomplete file for minutes, so the file is read here.
+	ca, err := os.ReadFile(n.ca)
+	if err != nil {
+		return 0, "", err
+	}
+	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
 	if err != nil {
 		return 0, "", err
 	}
