@@ -78,6 +78,8 @@ type Options struct {
 	SecretTokenKeyFile string
 	// LeaderElection makes this process run the controllers only while it is the leader.
 	LeaderElection LeaderElection
+	// Sharding makes this server one shard of an installation.
+	Sharding Sharding
 	// BatteriesIncluded is the list for Completed.Batteries: names, or +name and -name to change the defaults.
 	BatteriesIncluded []string
 }
@@ -153,6 +155,7 @@ func New() *Options {
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
 		MaxRequests:    400, MaxWatches: 2000, MaxAllWatches: 30_000, RequestMemory: 256 << 20, MaxLargeObjects: 4 << 30,
 		RunControllers: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
+		Sharding:       Sharding{Placement: PlacementLocality},
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
 			AlwaysAllowPaths:       []string{"/healthz", "/readyz", "/livez"},
@@ -262,6 +265,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups,
 		"Groups whose members get a home workspace.")
 
+	o.Sharding.addFlags(sets.FlagSet("kcp shards"))
 	o.MountProxy.addFlags(sets.FlagSet("kcp mounts"))
 	o.VirtualStorage.addFlags(sets.FlagSet("kcp virtual storage"))
 
@@ -306,6 +310,9 @@ const minStaleness = 2 * time.Second
 // validate returns an error if an option is invalid, independent of the other options.
 func (o *Options) validate() error {
 	if err := o.LeaderElection.validate(); err != nil {
+		return err
+	}
+	if err := o.Sharding.validate(o.ShardName); err != nil {
 		return err
 	}
 	if err := o.MountProxy.Files.Validate(); err != nil {
