@@ -8,6 +8,14 @@ import (
 // UnschedulableAnnotation of a Shard excludes it from the scheduling of new workspaces, regardless of the value.
 const UnschedulableAnnotation = "experimental.core.kcp.io/unschedulable"
 
+// Resources of the capacity of a Shard.
+const (
+	ResourceLogicalClusters corev1.ResourceName = "logicalclusters"
+	ResourceObjects         corev1.ResourceName = "objects"
+	// ResourceBytes is the size of etcd's database.
+	ResourceBytes corev1.ResourceName = "bytes"
+)
+
 // Shard is a group of server processes that share one etcd. Shard objects are in the logical cluster root.
 //
 // +kubebuilder:object:root=true
@@ -51,10 +59,15 @@ type ShardSpec struct {
 
 // ShardStatus is the observed state of a shard.
 type ShardStatus struct {
-	// Capacity of the shard.
+	// Capacity limits what the shard holds, by the resources logicalclusters, objects and bytes. New workspaces go to other shards when
+	// it is reached.
 	//
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Used is what the shard holds, by the same resources.
+	//
+	// +optional
+	Used corev1.ResourceList `json:"used,omitempty"`
 	// Conditions of the shard.
 	//
 	// +optional

@@ -269,6 +269,13 @@ func (in *ShardStatus) DeepCopyInto(out *ShardStatus) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.Used != nil {
+		in, out := &in.Used, &out.Used
+		*out = make(v1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]Condition, len(*in))
