@@ -39,6 +39,7 @@ type Backend struct {
 	identity func(logicalcluster.Name, schema.GroupResource) string
 	reports  *reports
 	typed    *sync.Map // of *typedCodec, by schema.GroupResource
+	fences   *fences   // nil if no cluster of this store can be fenced
 	// acknowledged are *Acknowledged, by schema.GroupResource.
 	acknowledged *sync.Map
 	compactor    interface {

@@ -60,6 +60,11 @@ const prefix = "/core/configmaps"
 // configMaps returns storage of ConfigMaps below a separate root.
 func configMaps(t *testing.T) storage.Interface {
 	t.Helper()
+	return configMapsOf(t, backend)
+}
+
+func configMapsOf(t *testing.T, backend *Backend) storage.Interface {
+	t.Helper()
 	codec := legacyscheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion)
 	config := storagebackend.NewDefaultConfig("/"+strings.ReplaceAll(t.Name(), "/", "_"), codec).ForResource(schema.GroupResource{Resource: "configmaps"})
 	keyFunc := func(obj runtime.Object) (string, error) {

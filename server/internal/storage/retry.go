@@ -39,7 +39,7 @@ func retry[R any](ctx context.Context, answer time.Duration, ask func(context.Co
 		switch {
 		case denied(err) && (reads || lost == nil):
 			return response, lost, forbidden(err)
-		case denied(err):
+		case denied(err), lost != nil && isFenced(err): // the lost attempt may precede the fence
 			return response, lost, lost
 		case err == nil || ctx.Err() != nil || !unanswered(err):
 			return response, lost, err
@@ -150,15 +150,22 @@ func retryDelete(ctx context.Context, kv etcdkubernetes.Interface, key string, r
 	return response, nil
 }
 
-// retryCommit stores all held objects, or none if any of them exists.
+// retryCommit stores all held objects, or none if any of them exists or is in a fenced cluster.
 func retryCommit(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
-	absent, puts := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held))
+	absent, puts, reads := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held)), []clientv3.Op{clientv3.OpGet(held[0].key)}
 	for i, h := range held {
 		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
 		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
 	}
+	for _, fence := range fencesOf(held) {
+		absent, reads = append(absent, clientv3.Compare(clientv3.CreateRevision(fence), "=", 0)), append(reads, clientv3.OpGet(fence))
+	}
 	done, lost, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return kv.Txn(ctx).If(absent...).Then(puts...).Else(clientv3.OpGet(held[0].key)).Commit()
+		done, err := kv.Txn(ctx).If(absent...).Then(puts...).Else(reads...).Commit()
+		if err == nil && !done.Succeeded {
+			err = fencedBy(done.Responses[1:])
+		}
+		return done, err
 	})
 	switch {
 	case err != nil:

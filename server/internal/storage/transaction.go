@@ -32,6 +32,7 @@ type put struct {
 	key     string
 	value   []byte
 	options etcdkubernetes.PutOptions
+	fence   string // key of the fence of its cluster; empty without fences
 }
 
 // part is the part of one Create in a transaction.
@@ -98,6 +99,8 @@ type transactions struct {
 	sizes *sizes
 	room  Room                       // nil if it is not known
 	own   func(context.Context) bool // of room
+	// fences is nil if no cluster of this store can be fenced.
+	fences *fences
 	*history
 }
 
@@ -144,7 +147,11 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 		}
 		return response, outOfSpace(err)
 	}
-	p.held = append(p.held, put{key, value, options})
+	fence, err := t.fences.of(ctx, key)
+	if err != nil {
+		return etcdkubernetes.PutResponse{}, err
+	}
+	p.held = append(p.held, put{key, value, options, fence})
 	if !p.last {
 		return etcdkubernetes.PutResponse{Succeeded: true}, nil
 	}
