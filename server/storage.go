@@ -47,6 +47,9 @@ func openStorage(ctx context.Context,
 	if room != nil {
 		backend.SetRoom(room, authorization.IsServer)
 	}
+	if opts.Sharding.Enabled() {
+		backend.EnableFences()
+	}
 	return backend, broken, func() {
 		backend.Close()
 		_ = client.Close()
