@@ -38,7 +38,7 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err != nil {
 		return err
 	}
-	s, err := newServer(opts, backend, tokens, ctx.Done())
+	s, err := newServer(ctx, opts, backend, tokens)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,13 @@ func (s *server) addHooks(announce func()) {
 		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if err := s.bootstrapWithRoom(hook); err != nil {
-			return fmt.Errorf("creating the objects of every installation: %w", err)
+		if s.opts.Sharding.IsRoot() {
+			if err := s.bootstrapWithRoom(hook); err != nil {
+				return fmt.Errorf("creating the objects of every installation: %w", err)
+			}
+		}
+		if err := s.joinInstallation(hook); err != nil {
+			return err
 		}
 		s.fresh.Filled()
 		announce()

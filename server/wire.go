@@ -43,6 +43,7 @@ type server struct {
 	up           *upstream
 	clients      *clients
 	tenancy      *tenancy
+	installation *installation // nil for a single shard
 	authz        *authz
 	certificates *clientcertificates.Authority
 	mountHosts   *mount.Hosts
@@ -51,8 +52,8 @@ type server struct {
 	background sync.WaitGroup
 }
 
-// newServer creates a server from options and storage. stopping is closed when the server begins to stop.
-func newServer(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens, stopping <-chan struct{}) (*server, error) {
+// newServer creates a server from options and storage. The server begins to stop when ctx ends.
+func newServer(ctx context.Context, opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*server, error) {
 	metrics.WithoutNames(opts.Generic.Metrics)
 	networks, err := outbound.NewNetworks(opts.TenantWebhookNetworks)
 	if err != nil {
@@ -80,6 +81,9 @@ func newServer(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if s.tenancy, err = newTenancy(opts, backend, s.up.definitionOptions, s.clients.loopback); err != nil {
 		return nil, err
 	}
+	if s.installation, err = newInstallation(ctx, opts, backend, g, s.tenancy); err != nil {
+		return nil, err
+	}
 	limits.Follow(s.tenancy.set)
 	if err := limits.Register(legacyregistry.CustomRegister, opts.ShardName); err != nil {
 		return nil, err
@@ -104,7 +108,7 @@ func newServer(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if g.AdmissionControl, err = s.newAdmission(limits); err != nil {
 		return nil, err
 	}
-	requests, err := s.newRequests(views, stopping)
+	requests, err := s.newRequests(views, ctx.Done())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +158,7 @@ func (s *server) newAdmission(limits *objectlimit.Limits) (admission.Interface, 
 func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*requests, error) {
 	g, t := s.up.generic, s.tenancy
 	q := &requests{
-		opts: s.opts, tenancy: t, served: s.served, views: views, fresh: s.fresh,
+		opts: s.opts, tenancy: t, installation: s.installation, served: s.served, views: views, fresh: s.fresh,
 		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
 		entry: &defaultcontent.Writer{
 			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Bindings: t.defaultBindings, Stored: t.stored["apibindings"],

@@ -30,14 +30,16 @@ import (
 
 // requests builds the chain of filters that a request passes.
 type requests struct {
-	opts     options.Completed
-	tenancy  *tenancy
-	served   *served
-	views    virtual.Views
-	fresh    *freshness.State
-	inflight *inflight.Limits
-	mounts   *mount.Proxy
-	entry    *defaultcontent.Writer
+	opts    options.Completed
+	tenancy *tenancy
+	// installation is nil for a single shard.
+	installation *installation
+	served       *served
+	views        virtual.Views
+	fresh        *freshness.State
+	inflight     *inflight.Limits
+	mounts       *mount.Proxy
+	entry        *defaultcontent.Writer
 	// health has the reasons of failed checks.
 	health health.Checks
 	// loopbackToken authenticates requests of the server to itself.
@@ -118,6 +120,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 		return err
 	}, g.Serializer)
 	h = q.views.WithView(h, bare, g.Serializer)
+	h = q.installation.withCalls(h)
 	h = q.fresh.WithRefusal(h, own, g.Serializer)
 	h = authentication.WithServer(h, q.loopbackToken)
 	h = authentication.WithInClusterServiceAccount(h)

@@ -146,6 +146,10 @@ func greet(out io.Writer, opts options.Completed, took time.Duration) {
 		return
 	}
 	fmt.Fprintf(out, "\nkcp is ready at %s (%.1f s).", opts.ShardExternalURL, took.Seconds())
+	if !opts.Sharding.IsRoot() {
+		fmt.Fprintf(out, " It is shard %q of an installation, whose workspace root is on the root shard.\n\nPress Ctrl+C to stop.\n\n", opts.ShardName)
+		return
+	}
 	if !opts.Batteries.HasAny(options.BatteryAdmin, options.BatteryUser) {
 		fmt.Fprint(out, "\n\nPress Ctrl+C to stop.\n\n")
 		return

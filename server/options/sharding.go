@@ -24,6 +24,8 @@ type Sharding struct {
 	ShardCA string
 	// Placement is the rule by which workspaces without a selector get a shard: PlacementLocality or PlacementSpread.
 	Placement string
+	// MaxLogicalClusters is the number of logical clusters at which the shard is full. Zero means no limit.
+	MaxLogicalClusters int64
 	// Adopt makes a shard start with a store that its Shard object does not know.
 	Adopt bool
 }
@@ -55,6 +57,8 @@ func (s *Sharding) addFlags(fs *pflag.FlagSet) {
 		"cache server. By default, the root shard serves the cache.")
 	fs.StringVar(&s.Placement, "workspace-placement", s.Placement, "Shards of new workspaces without a selector: locality (the shard of the "+
 		"parent; children of root are distributed by load) or spread (a random shard).")
+	fs.Int64Var(&s.MaxLogicalClusters, "shard-max-logical-clusters", s.MaxLogicalClusters, "Number of logical clusters at which this shard "+
+		"gets no new workspaces of other shards. 0 means no limit.")
 	fs.BoolVar(&s.Adopt, "adopt-shard", s.Adopt, "Start even if the Shard object in root belongs to another store, for example after a "+
 		"restoration.")
 }
@@ -85,6 +89,9 @@ func (s Sharding) validate(shardName string) error {
 	}
 	if s.IsRoot() && s.ShardCA == "" {
 		return errors.New("--shard-ca-file: required on the root shard, which calls the other shards")
+	}
+	if s.MaxLogicalClusters < 0 {
+		return fmt.Errorf("--shard-max-logical-clusters: must not be negative, got %d", s.MaxLogicalClusters)
 	}
 	return s.checkCertificate(shardName)
 }

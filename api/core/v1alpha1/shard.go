@@ -8,12 +8,26 @@ import (
 // UnschedulableAnnotation of a Shard excludes it from the scheduling of new workspaces, regardless of the value.
 const UnschedulableAnnotation = "experimental.core.kcp.io/unschedulable"
 
-// Resources of the capacity of a Shard.
+// IncarnationAnnotation of a Shard is the ID of the store of the shard. Another server with the same name and another store is refused.
+const IncarnationAnnotation = "internal.core.kcp.io/incarnation"
+
+// Conditions of a Shard, and their reasons.
 const (
+	// ShardReady is True while the shard responds to the root shard.
+	ShardReady               = "Ready"
+	ReasonShardNotResponding = "NotResponding"
+	ReasonShardOtherStore    = "OtherStore"
+	// ShardClockSynchronized is False while the clocks of the shard and of the root shard differ by more than 10 seconds.
+	ShardClockSynchronized = "ClockSynchronized"
+	ReasonShardClocksApart = "ClocksApart"
+)
+
+// Resources in the status of a Shard.
+const (
+	// ResourceLogicalClusters is a number of logical clusters, ResourceObjects of stored objects. ResourceStorage is a size in bytes.
 	ResourceLogicalClusters corev1.ResourceName = "logicalclusters"
 	ResourceObjects         corev1.ResourceName = "objects"
-	// ResourceBytes is the size of etcd's database.
-	ResourceBytes corev1.ResourceName = "bytes"
+	ResourceStorage         corev1.ResourceName = "storage"
 )
 
 // Shard is a group of server processes that share one etcd. Shard objects are in the logical cluster root.
@@ -24,6 +38,8 @@ const (
 // +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.metadata.labels['region']`,description="The region this shard is in"
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.baseURL`,description="URL for other shards and proxies"
 // +kubebuilder:printcolumn:name="External URL",type=string,JSONPath=`.spec.externalURL`,description="URL for users"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the shard responds"
+// +kubebuilder:printcolumn:name="Logical clusters",type=string,JSONPath=`.status.used.logicalclusters`,description="Number of logical clusters on this shard"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Shard struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -59,12 +75,11 @@ type ShardSpec struct {
 
 // ShardStatus is the observed state of a shard.
 type ShardStatus struct {
-	// Capacity limits what the shard holds, by the resources logicalclusters, objects and bytes. New workspaces go to other shards when
-	// it is reached.
+	// Capacity of the shard. Resources without a limit are absent.
 	//
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-	// Used is what the shard holds, by the same resources.
+	// Used is what the shard holds: logicalclusters, objects and storage (bytes). It is updated when it has changed by more than 5 percent.
 	//
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`

@@ -36,6 +36,7 @@ type Backend struct {
 	next     *nextPages
 	limit    Limit
 	room     Room // nil if it is not known
+	lane     string
 	identity func(logicalcluster.Name, schema.GroupResource) string
 	reports  *reports
 	typed    *sync.Map // of *typedCodec, by schema.GroupResource
@@ -57,7 +58,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
-		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{},
+		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{}, lane: ofInformers,
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
 	}
 }
@@ -185,7 +186,7 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
 	s := &clusterStorage{
-		Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
+		Interface: restricted{plain, config.GroupResource, b.lane}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
 		newFunc: g.newFunc, newList: newListFunc, streams: b.streams, next: b.next, limit: b.limit,
 	}
 	return s, func() {

@@ -239,11 +239,16 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 	if err != nil {
 		return err
 	}
+	return s.listKeys(ctx, absolute, opts, list)
+}
+
+// listKeys lists the objects with keys that begin with absolute.
+func (s *clusterStorage) listKeys(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
 	read := func(ctx context.Context) error { return s.read(ctx, absolute, opts, list) }
 	return s.listTolerant(ctx, read(ctx), list, read)
 }
 
-// read lists the objects with keys that begin with absolute.
+// read is listKeys for readable objects.
 func (s *clusterStorage) read(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
 	custom, ok := list.(*unstructured.UnstructuredList)
 	if !ok || !opts.Predicate.Empty() {
@@ -263,6 +268,11 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 	if err != nil {
 		return nil, err
 	}
+	return s.watchKeys(ctx, absolute, opts)
+}
+
+// watchKeys watches the objects with keys that begin with absolute.
+func (s *clusterStorage) watchKeys(ctx context.Context, absolute string, opts storage.ListOptions) (watch.Interface, error) {
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
 	if s.unshared && accountOf(ctx) == "" {
 		return s.follow(ctx, absolute, opts) // an informer, which only reads

@@ -11,11 +11,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ofInformers returns a context for watches in a separate stream of etcd. Etcd reports progress to all watches of a stream: without a
+// inLane returns a context for watches in a separate stream of etcd. Etcd reports progress to all watches of a stream: without a
 // separate stream, each report would send a bookmark to all clients.
-func ofInformers(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
+func inLane(ctx context.Context, lane string) context.Context {
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", lane))
 }
+
+// ofInformers is the lane of watches across all clusters, ofCache that of watches of a cache beside them.
+const ofInformers, ofCache = "informers", "cache"
 
 // lanes is the number of streams for the watches of tenants. Etcd sends the events of a stream one by one, and reads the previous
 // version of an object again for each watch: large objects with many watches delay only the events of tenants in the same lane.
@@ -28,8 +31,7 @@ func ofTenant(ctx context.Context, tenant string) context.Context {
 	if tenant == "" {
 		return ctx
 	}
-	lane := strconv.FormatUint(maphash.String(laneSeed, tenant)%lanes, 10)
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", lane))
+	return inLane(ctx, strconv.FormatUint(maphash.String(laneSeed, tenant)%lanes, 10))
 }
 
 // Revision returns the revision that the majority of the members of etcd agrees on.
@@ -46,7 +48,7 @@ func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 
 // Progress makes etcd report progress to the watches across all clusters, which then receive bookmarks.
 func (b *Backend) Progress(ctx context.Context) error {
-	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(ofInformers(ctx)))
+	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(inLane(ctx, b.lane)))
 }
 
 // progressKey is written for a newer revision, and never read.

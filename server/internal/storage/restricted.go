@@ -49,6 +49,7 @@ func both(a, b labels.Selector) labels.Selector {
 type restricted struct {
 	storage.Interface
 	resource schema.GroupResource
+	lane     string // of watches across all clusters
 }
 
 func matches(selector labels.Selector, obj runtime.Object) bool {
@@ -136,7 +137,7 @@ func narrow(ctx context.Context, opts storage.ListOptions) storage.ListOptions {
 // Backend.Progress.
 func (s restricted) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard {
-		ctx = ofInformers(ctx)
+		ctx = inLane(ctx, s.lane)
 	}
 	return s.Interface.Watch(ctx, key, opts)
 }

@@ -199,3 +199,8 @@ func sizeOfStrings(v reflect.Value) int {
 	}
 	return size
 }
+
+// SizeOf returns the approximate memory of an object in bytes.
+func SizeOf(object *unstructured.Unstructured) int64 {
+	return leastSize + int64(sizeOfJSON(object.Object))
+}

@@ -1,0 +1,191 @@
+package cacheserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/storage"
+)
+
+// InstanceHeader is in every response to a caller with access: the ID of the store. With another ID, the store is new or was restored,
+// and each shard compares all that it has offered.
+const InstanceHeader = "X-Kcp-Cache-Instance"
+
+// minWatch is the minimum duration of watches without a timeout.
+const minWatch = 30 * time.Minute
+
+// Config contains the inputs of a Handler.
+type Config struct {
+	// Backend stores the objects. Nothing else is stored below its root.
+	Backend *storage.Backend
+	// Peers are the authorities of the certificates of shards.
+	Peers peers.Authorities
+	// Administrators authenticates clients that are no shards; nil if there are none. Members of system:masters may read.
+	Administrators authenticator.Request
+	// AdministratorsWrite lets members of system:masters write, as upstream's shards do.
+	AdministratorsWrite bool
+	Clock               clock.PassiveClock
+}
+
+// Handler serves the API of the cache server.
+type Handler struct {
+	config    Config
+	access    access
+	limits    *limits
+	resources *resources
+
+	mu       sync.Mutex
+	instance string // empty until it is known
+}
+
+// New returns a handler.
+func New(config Config) (*Handler, error) {
+	l := newLimits()
+	all, err := newResources(config.Backend, l)
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{
+		config: config, limits: l, resources: all,
+		access: access{config.Peers, config.Administrators, config.AdministratorsWrite},
+	}, nil
+}
+
+// WithCache serves the API of the cache server, and passes other requests to next. It must be called before authentication: shards are no
+// users.
+func (h *Handler) WithCache(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, Prefix) && r.URL.Path+"/" != Prefix {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// ServeHTTP serves a request below Prefix.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.serve(w, r); err != nil {
+		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
+	}
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+	who, err := h.access.callerOf(r)
+	if err != nil {
+		return err
+	}
+	t, known := parse(r.URL)
+	writes := r.Method != http.MethodGet && r.Method != http.MethodHead
+	if err := h.access.authorize(who, t, writes && known); err != nil {
+		return err
+	}
+	if !known {
+		return notFound("the cache server serves %sshards/<shard>/clusters/<logical cluster>/, followed by the path of an API", Prefix)
+	}
+	instance, err := h.instanceID(r.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set(InstanceHeader, instance)
+	info := t.info(r)
+	end, err := h.limits.begin(who.name, info.Verb == "watch")
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx := request.WithRequestInfo(request.WithUser(r.Context(), who.user()), info)
+	ctx = request.WithNamespace(storage.WithPlace(ctx, t.place), t.namespace)
+	if !info.IsResourceRequest {
+		return h.discover(w, r, t)
+	}
+	found, ok := h.resources.get(t)
+	if !ok {
+		return notFound("the cache server does not have %q of %s", t.resource, t.gvr().GroupVersion())
+	}
+	return h.serveResource(w, r.WithContext(ctx), found, t, info.Verb)
+}
+
+// instanceID returns the ID of the store.
+func (h *Handler) instanceID(ctx context.Context) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.instance != "" {
+		return h.instance, nil
+	}
+	var err error
+	if h.instance, err = h.config.Backend.Incarnation(ctx); err != nil {
+		return "", apierrors.NewServiceUnavailable(err.Error())
+	}
+	return h.instance, nil
+}
+
+func (h *Handler) serveResource(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string) error {
+	switch verb {
+	case "list", "watch":
+		handlers.ListResource(found, found, found.scope, false, minWatch).ServeHTTP(w, r)
+		return nil
+	case "get":
+		if !t.one() {
+			return apierrors.NewBadRequest("reading one object needs the names of one shard and one logical cluster")
+		}
+		handlers.GetResource(found, found.scope).ServeHTTP(w, r)
+		return nil
+	}
+	return h.write(w, r, found, t, verb)
+}
+
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string) error {
+	if r.URL.Query().Has("dryRun") {
+		return errDryRun
+	}
+	wants := map[string]string{"create": "application/json", "update": "application/json", "patch": "application/merge-patch+json"}[verb]
+	if wants != "" {
+		if err := mediaType(r, wants); err != nil {
+			return err
+		}
+	}
+	if (verb == "create") != (t.name == "") {
+		return apierrors.NewMethodNotSupported(t.gvr().GroupResource(), verb)
+	}
+	body, err := read(w, r)
+	if err != nil {
+		return err
+	}
+	ctx, code := r.Context(), http.StatusOK
+	var obj *unstructured.Unstructured
+	switch verb {
+	case "create":
+		code = http.StatusCreated
+		obj, err = found.create(ctx, body, metav1.NewTime(h.config.Clock.Now()))
+	case "update":
+		obj, err = found.update(ctx, t.name, body)
+	case "patch":
+		obj, err = found.patch(ctx, t.name, body)
+	case "delete":
+		obj, err = found.remove(ctx, t.name, body)
+	default:
+		err = apierrors.NewMethodNotSupported(t.gvr().GroupResource(), verb)
+	}
+	if err != nil {
+		return err
+	}
+	responsewriters.WriteObjectNegotiated(found.scope.Serializer, negotiation.DefaultEndpointRestrictions, t.gvr().GroupVersion(), w, r, code,
+		obj, false)
+	return nil
+}

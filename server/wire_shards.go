@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/shards"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/options"
+)
+
+// installation contains the parts of a server that is one shard of several. A single shard has none of them.
+type installation struct {
+	opts    options.Completed
+	backend *storage.Backend
+	tenancy *tenancy
+	// incarnation is the ID of the store of this shard.
+	incarnation string
+	authorities *dynamiccertificates.DynamicFileCAContent
+	// calls are what peers call here, clients call the other shards.
+	calls   *peers.Server
+	clients *peers.Clients
+	root    *rest.Config
+
+	registry *shards.Registry
+	usage    *usage
+}
+
+// newInstallation returns the parts, and nil for a single shard.
+func newInstallation(ctx context.Context, opts options.Completed, backend *storage.Backend, g *genericapiserver.Config,
+	tenancy *tenancy) (*installation, error) {
+	if !opts.Sharding.Enabled() {
+		return nil, nil
+	}
+	i := &installation{opts: opts, backend: backend, tenancy: tenancy}
+	var err error
+	if i.incarnation, err = backend.Incarnation(ctx); err != nil {
+		return nil, err
+	}
+	if i.authorities, err = dynamiccertificates.NewDynamicCAContentFromFile("peers", opts.Sharding.PeerCA); err != nil {
+		return nil, fmt.Errorf("--peer-client-ca-file: %w", err)
+	}
+	if err := g.Authentication.ApplyClientCert(i.authorities, g.SecureServing); err != nil {
+		return nil, fmt.Errorf("--peer-client-ca-file: %w", err)
+	}
+	i.calls = peers.NewServer(i.authorities, g.Serializer)
+	if i.clients, err = i.newClients(); err != nil {
+		return nil, err
+	}
+	i.usage = newUsage(backend, tenancy)
+	peers.Handle(i.calls, shards.CallState, []peers.Kind{peers.Shard}, shards.ServeState(i.state))
+	if opts.Sharding.IsRoot() {
+		return i, i.beRoot(ctx)
+	}
+	return i, nil
+}
+
+// newClients returns the clients that call other shards.
+func (i *installation) newClients() (*peers.Clients, error) {
+	s := i.opts.Sharding
+	tls := rest.TLSClientConfig{CertFile: s.ClientCert, KeyFile: s.ClientKey, CAFile: s.ShardCA}
+	if !s.IsRoot() {
+		var err error
+		if i.root, err = clientcmd.BuildConfigFromFlags("", s.RootKubeconfig); err != nil {
+			return nil, fmt.Errorf("--root-shard-kubeconfig-file: %w", err)
+		}
+		if tls.CAFile == "" {
+			tls.CAFile, tls.CAData = i.root.CAFile, i.root.CAData
+		}
+	}
+	clients, err := peers.NewClients(peers.Config{TLS: tls, URL: i.urlOf, Clock: clock.RealClock{}})
+	if err != nil {
+		return nil, fmt.Errorf("--shard-client-cert-file, --shard-ca-file: %w", err)
+	}
+	return clients, nil
+}
+
+// urlOf returns the URL of a shard for other shards.
+func (i *installation) urlOf(name string) (string, bool) {
+	shard, err := i.tenancy.set.Shards.Get(logicalcluster.Root, "", name)
+	if err == nil && shard.Spec.BaseURL != "" {
+		return shard.Spec.BaseURL, true
+	}
+	if name == peers.Root && i.root != nil {
+		return i.root.Host, true
+	}
+	return "", false
+}
+
+// beRoot adds what only the root shard does. The installation has the ID of the store in which it began.
+func (i *installation) beRoot(ctx context.Context) error {
+	id, err := i.backend.Record(ctx, "installation")
+	if err == nil && id == "" {
+		id = i.incarnation
+		err = i.backend.SetRecord(ctx, "installation", id)
+	}
+	if err != nil {
+		return err
+	}
+	i.registry = &shards.Registry{Shards: i.tenancy.stored["shards"], Installation: id}
+	peers.Handle(i.calls, shards.CallRegister, []peers.Kind{peers.Shard}, i.registry.Register)
+	return nil
+}
+
+// join registers this shard in root. later continues in the background, if it is not nil.
+func (i *installation) join(ctx context.Context) (later func(context.Context), err error) {
+	self := peers.Identity{Kind: peers.Shard, Name: i.opts.ShardName}
+	send := func(ctx context.Context, in shards.Registration) (shards.Installation, error) {
+		return peers.Call[shards.Registration, shards.Installation](ctx, i.clients, peers.Root, shards.CallRegister, in)
+	}
+	if i.registry != nil {
+		send = func(ctx context.Context, in shards.Registration) (shards.Installation, error) {
+			return i.registry.Register(ctx, self, in)
+		}
+	}
+	registrar := &shards.Registrar{
+		Name: self.Name, Send: send, Records: i.backend, Clock: clock.RealClock{},
+		Registration: shards.Registration{
+			BaseURL: i.opts.ShardBaseURL, ExternalURL: i.opts.ShardExternalURL, VirtualWorkspaceURL: i.opts.ShardVirtualWorkspaceURL,
+			Incarnation: i.incarnation, Adopt: i.opts.Sharding.Adopt,
+		},
+	}
+	return registrar.Start(ctx)
+}
+
+// state returns what this shard holds.
+func (i *installation) state(ctx context.Context) shards.State {
+	state := shards.State{Incarnation: i.incarnation, Time: time.Now(), Used: i.usage.read(ctx)}
+	if limit := i.opts.Sharding.MaxLogicalClusters; limit > 0 {
+		state.Capacity = map[corev1.ResourceName]int64{corev1alpha1.ResourceLogicalClusters: limit}
+	}
+	return state
+}
+
+// readState returns the state of a shard, which can be this one.
+func (i *installation) readState(ctx context.Context, shard string) (shards.State, error) {
+	if shard == i.opts.ShardName {
+		return i.state(ctx), nil
+	}
+	return peers.Call[shards.Question, shards.State](ctx, i.clients, shard, shards.CallState, shards.Question{})
+}
+
+// controllers returns what the leader of a sharded installation runs besides the controllers of every server.
+func (i *installation) controllers() []runnable {
+	if i == nil || i.registry == nil {
+		return nil
+	}
+	return []runnable{&shards.Follower{
+		Known: i.tenancy.set.Shards, Shards: i.tenancy.stored["shards"], Read: i.readState, Clock: clock.RealClock{},
+	}}
+}
+
+// usage counts what this shard holds.
+type usage struct {
+	backend  *storage.Backend
+	clusters atomic.Int64
+}
+
+func newUsage(backend *storage.Backend, tenancy *tenancy) *usage {
+	u := &usage{backend: backend}
+	tenancy.set.LogicalClusters.AddHandler(func(old, obj runtime.Object) {
+		switch {
+		case old == nil:
+			u.clusters.Add(1)
+		case obj == nil:
+			u.clusters.Add(-1)
+		}
+	})
+	return u
+}
+
+// read returns the amounts that are known.
+func (u *usage) read(ctx context.Context) map[corev1.ResourceName]int64 {
+	amounts := map[corev1.ResourceName]int64{corev1alpha1.ResourceLogicalClusters: u.clusters.Load()}
+	if objects, bytes, err := u.backend.Usage(ctx); err == nil {
+		amounts[corev1alpha1.ResourceObjects], amounts[corev1alpha1.ResourceStorage] = objects, bytes
+	}
+	return amounts
+}
+
+// withCalls serves the calls of peers, which are no users, before authentication.
+func (i *installation) withCalls(next http.Handler) http.Handler {
+	if i == nil {
+		return next
+	}
+	return i.calls.WithCalls(next)
+}
+
+// joinInstallation registers this shard, if it is one of several.
+func (s *server) joinInstallation(hook genericapiserver.PostStartHookContext) error {
+	if s.installation == nil {
+		return nil
+	}
+	s.background.Go(func() { s.installation.authorities.Run(hook, 1) })
+	later, err := s.installation.join(hook)
+	if later != nil {
+		s.background.Go(func() { later(hook) })
+	}
+	return err
+}
