@@ -9,6 +9,7 @@ import (
 type registered struct {
 	handler Handler
 	at      *Informer
+	all     bool // whether it receives objects of other shards
 	// pending are the keys of objects that are older than the handler, and that it has not received yet.
 	pending map[string]bool
 }
@@ -21,7 +22,7 @@ func (i *Informer) Branch() (branch *Informer, end func()) {
 		root = i.root
 	}
 	branch = &Informer{resource: root.resource, store: root.store, indexer: root.indexer, example: root.example,
-		synced: root.synced, root: root}
+		synced: root.synced, root: root, remote: root.remote, merged: root.merged}
 	return branch, func() {
 		root.mu.Lock()
 		defer root.mu.Unlock()

@@ -99,6 +99,14 @@ type Informer struct {
 	version  atomic.Uint64 // everything up to it is in the store
 
 	acknowledged Acknowledged // nil if Current does not wait
+
+	// What follows is nil, and changes nothing, on a server without other shards, and for a kind that is not global.
+	remote *remote    // the objects of other shards
+	merged *remote    // remote, if listers have it
+	edges  *Elsewhere // if the objects decide where clusters are
+	// touched are clusters whose edges have changed, until that is handled; guarded by mu.
+	touched []logicalcluster.Name
+	added   []cache.Indexers // by AddIndexers
 }
 
 // New returns an informer that is filled once Run is called. lw must list and watch all clusters.
@@ -148,7 +156,7 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 // Resource returns the resource that the informer mirrors.
 func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 
-// Indexer returns the store; its keys are Key.String(). It is nil for an informer of NewPacked.
+// Indexer returns the store of this shard's objects; its keys are Key.String(). It is nil for an informer of NewPacked.
 func (i *Informer) Indexer() cache.Indexer { return i.indexer }
 
 // AddTransform makes f change every object before it is kept, after the functions that were added earlier. f may drop fields that the row
@@ -169,20 +177,23 @@ func (i *Informer) AddTransform(f func(runtime.Object)) {
 func (i *Informer) Synced() <-chan struct{} { return i.synced }
 
 // AddHandler adds h, and delivers the content of the store as additions. Changes are delivered between these additions, so a handler that
-// starts with very many objects delays no other.
-func (i *Informer) AddHandler(h Handler) {
+// starts with very many objects delays no other. h receives the objects of this shard only.
+func (i *Informer) AddHandler(h Handler) { i.addHandler(h, false) }
+
+func (i *Informer) addHandler(h Handler, all bool) {
 	root := i
 	if i.root != nil {
 		root = i.root
 	}
-	root.mu.Lock()
-	keys := root.store.keys()
-	r := &registered{handler: h, at: i, pending: make(map[string]bool, len(keys))}
-	for _, key := range keys {
-		r.pending[key] = true
+	r := &registered{handler: h, at: i, all: all}
+	var keys []string
+	if all && root.remote != nil {
+		keys = root.registerForAll(r)
+	} else {
+		root.mu.Lock()
+		keys = root.register(r)
+		root.mu.Unlock()
 	}
-	root.handlers = append(root.handlers, r)
-	root.mu.Unlock()
 	for some := range slices.Chunk(keys, batchSize) {
 		root.mu.Lock()
 		for _, key := range some {
@@ -198,6 +209,17 @@ func (i *Informer) AddHandler(h Handler) {
 	root.mu.Lock()
 	defer root.mu.Unlock()
 	r.pending = nil
+}
+
+// register makes a handler receive changes, and returns the keys of the objects that it has not received; i.mu is held.
+func (i *Informer) register(r *registered) []string {
+	keys := i.store.keys()
+	r.pending = make(map[string]bool, len(keys))
+	for _, key := range keys {
+		r.pending[key] = true
+	}
+	i.handlers = append(i.handlers, r)
+	return keys
 }
 
 // batchSize is how many objects a new handler receives while changes wait.
@@ -249,6 +271,7 @@ func (s *deliveringStore) set(obj any) error {
 	if err != nil {
 		return s.ignore(err)
 	}
+	defer s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.put(key, object)
@@ -292,6 +315,7 @@ func (s *deliveringStore) Delete(obj any) error {
 	if err != nil {
 		return s.ignore(err)
 	}
+	defer s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.drop(key)
@@ -313,6 +337,7 @@ func (s *deliveringStore) drop(key string) error {
 // Replace replaces the content of the store by a full list, and delivers only the differences.
 func (s *deliveringStore) Replace(objs []any, version string) error {
 	defer s.UpdateResourceVersion(version)
+	defer s.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	missing := map[string]bool{}
@@ -349,6 +374,9 @@ func sameVersion(a, b any) bool {
 }
 
 func (s *deliveringStore) deliver(key string, old, obj runtime.Object) {
+	if s.edges != nil {
+		s.touch(old, obj)
+	}
 	for _, r := range s.handlers {
 		r.deliver(key, old, obj)
 	}

@@ -29,6 +29,12 @@ type Kind struct {
 	// Packed reports whether the objects are compacted, and have no indexes. The codec keeps all fields: a type that it cannot pack
 	// fails when the server starts.
 	Packed bool
+	// Global reports whether shards offer the objects to each other, so that every shard can read them. No kind with secrets or tokens
+	// may be global.
+	Global bool
+	// Edge reports whether shards offer trimmed objects to each other that say where clusters are. Listers return only those of this
+	// shard, because readers ask for what this shard holds; GetAnywhere returns the others, too.
+	Edge bool
 	// Transform returns a function that changes the objects of one informer before they are kept; nil keeps them as they are.
 	Transform func() func(runtime.Object)
 	// Trimmed are the fields that Transform drops. Readers of the informer must not read them.
@@ -102,8 +108,8 @@ func kubernetesKinds() []Kind {
 			},
 		},
 		{Resource: core.WithResource("resourcequotas"), Example: &corev1.ResourceQuota{}},
-		{Resource: rbac.WithResource("clusterroles"), Example: &rbacv1.ClusterRole{}},
-		{Resource: rbac.WithResource("clusterrolebindings"), Example: &rbacv1.ClusterRoleBinding{}},
+		{Resource: rbac.WithResource("clusterroles"), Global: true, Example: &rbacv1.ClusterRole{}},
+		{Resource: rbac.WithResource("clusterrolebindings"), Global: true, Example: &rbacv1.ClusterRoleBinding{}},
 		{Resource: rbac.WithResource("roles"), Example: &rbacv1.Role{}},
 		{Resource: rbac.WithResource("rolebindings"), Example: &rbacv1.RoleBinding{}},
 		{
@@ -122,14 +128,17 @@ func kubernetesKinds() []Kind {
 		{Resource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
 			Example: &certificatesv1.CertificateSigningRequest{}},
 		{Resource: admission.WithResource("validatingwebhookconfigurations"),
-			Example: &admissionregistrationv1.ValidatingWebhookConfiguration{}},
-		{Resource: admission.WithResource("mutatingwebhookconfigurations"), Example: &admissionregistrationv1.MutatingWebhookConfiguration{}},
-		{Resource: admission.WithResource("validatingadmissionpolicies"), Example: &admissionregistrationv1.ValidatingAdmissionPolicy{}},
+			Global: true, Example: &admissionregistrationv1.ValidatingWebhookConfiguration{}},
+		{Resource: admission.WithResource("mutatingwebhookconfigurations"),
+			Global: true, Example: &admissionregistrationv1.MutatingWebhookConfiguration{}},
+		{Resource: admission.WithResource("validatingadmissionpolicies"),
+			Global: true, Example: &admissionregistrationv1.ValidatingAdmissionPolicy{}},
 		{Resource: admission.WithResource("validatingadmissionpolicybindings"),
-			Example: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}},
-		{Resource: admission.WithResource("mutatingadmissionpolicies"), Example: &admissionregistrationv1.MutatingAdmissionPolicy{}},
+			Global: true, Example: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}},
+		{Resource: admission.WithResource("mutatingadmissionpolicies"),
+			Global: true, Example: &admissionregistrationv1.MutatingAdmissionPolicy{}},
 		{Resource: admission.WithResource("mutatingadmissionpolicybindings"),
-			Example: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
+			Global: true, Example: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
 	}
 }
 
@@ -138,16 +147,16 @@ func kcpKinds() []Kind {
 	apis1, apis2, cache := apisv1alpha1.SchemeGroupVersion, apisv1alpha2.SchemeGroupVersion, cachev1alpha1.SchemeGroupVersion
 	return []Kind{
 		{
-			Resource: core.WithResource("logicalclusters"), Example: &corev1alpha1.LogicalCluster{}, Stored: true,
+			Resource: core.WithResource("logicalclusters"), Edge: true, Example: &corev1alpha1.LogicalCluster{}, Stored: true,
 			Packed: true, Transform: stateless(transform.LogicalCluster),
 			Trimmed: trimmedMeta(Trimmed{
 				Path: "status.conditions", Kept: isBeingDeleted,
 				Reason: "The controller of Workspaces reads them of clusters that are being deleted. Views read stored objects.",
 			}),
 		},
-		{Resource: core.WithResource("shards"), Example: &corev1alpha1.Shard{}, Stored: true},
+		{Resource: core.WithResource("shards"), Global: true, Example: &corev1alpha1.Shard{}, Stored: true},
 		{
-			Resource: tenancy.WithResource("workspaces"), Example: &tenancyv1alpha1.Workspace{}, Stored: true,
+			Resource: tenancy.WithResource("workspaces"), Edge: true, Example: &tenancyv1alpha1.Workspace{}, Stored: true,
 			Packed: true, Transform: stateless(transform.Workspace),
 			Trimmed: trimmedMeta(
 				Trimmed{Path: "status.conditions", Reason: "Controllers set them in the stored object."},
@@ -157,20 +166,22 @@ func kcpKinds() []Kind {
 				},
 			),
 		},
-		{Resource: tenancy.WithResource("workspacetypes"), Example: &tenancyv1alpha1.WorkspaceType{}, Stored: true},
+		{Resource: tenancy.WithResource("workspacetypes"), Global: true, Example: &tenancyv1alpha1.WorkspaceType{}, Stored: true},
 		{Resource: tenancy.WithResource("workspaceauthenticationconfigurations"),
-			Example: &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, Stored: true},
-		{Resource: apis2.WithResource("apiexports"), Example: &apisv1alpha2.APIExport{}, Stored: true},
+			Global: true, Example: &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, Stored: true},
+		{Resource: apis2.WithResource("apiexports"), Global: true, Example: &apisv1alpha2.APIExport{}, Stored: true},
 		{
 			Resource: apis2.WithResource("apibindings"), Example: &apisv1alpha2.APIBinding{}, Stored: true,
 			Transform: func() func(runtime.Object) { return transform.New().APIBinding }, Trimmed: trimmedMeta(),
 		},
-		{Resource: apis1.WithResource("apiresourceschemas"), Example: &apisv1alpha1.APIResourceSchema{}, Stored: true},
-		{Resource: apis1.WithResource("apiexportendpointslices"), Example: &apisv1alpha1.APIExportEndpointSlice{}, Stored: true},
-		{Resource: apis1.WithResource("apiconversions"), Example: &apisv1alpha1.APIConversion{}, Stored: true},
-		{Resource: cache.WithResource("clustercachedresources"), Example: &cachev1alpha1.ClusterCachedResource{}, Stored: true},
+		{Resource: apis1.WithResource("apiresourceschemas"), Global: true, Example: &apisv1alpha1.APIResourceSchema{}, Stored: true},
+		{Resource: apis1.WithResource("apiexportendpointslices"),
+			Global: true, Example: &apisv1alpha1.APIExportEndpointSlice{}, Stored: true},
+		{Resource: apis1.WithResource("apiconversions"), Global: true, Example: &apisv1alpha1.APIConversion{}, Stored: true},
+		{Resource: cache.WithResource("clustercachedresources"),
+			Global: true, Example: &cachev1alpha1.ClusterCachedResource{}, Stored: true},
 		{Resource: cache.WithResource("clustercachedresourceendpointslices"),
-			Example: &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, Stored: true},
+			Global: true, Example: &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, Stored: true},
 		{Resource: topology.WithResource("partitions"), Example: &topologyv1alpha1.Partition{}, Stored: true},
 		{Resource: topology.WithResource("partitionsets"), Example: &topologyv1alpha1.PartitionSet{}, Stored: true},
 	}

@@ -7,12 +7,21 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Lister reads the objects of one resource, of type T, from an informer.
+// Lister reads the objects of one resource, of type T, from an informer. Of a global kind it also has the objects of other shards, those
+// of this shard first.
 type Lister[T runtime.Object] struct{ *Informer }
 
 // Get returns one object, or a NotFound error. Namespace is empty for cluster scoped resources.
 func (l Lister[T]) Get(cluster logicalcluster.Name, namespace, name string) (T, error) {
-	obj, ok := l.store.get(Key{Cluster: cluster, Namespace: namespace, Name: name}.String())
+	key := Key{Cluster: cluster, Namespace: namespace, Name: name}
+	obj, ok := l.store.get(key.String())
+	if !ok && l.merged != nil {
+		obj, ok = l.merged.get(key)
+	}
+	return l.typed(obj, ok, name)
+}
+
+func (l Lister[T]) typed(obj runtime.Object, ok bool, name string) (T, error) {
 	if !ok {
 		var none T
 		return none, apierrors.NewNotFound(l.resource.GroupResource(), name)
@@ -40,5 +49,20 @@ func (l Lister[T]) ByIndex(index, value string) ([]T, error) {
 	for i := range objs {
 		out[i] = objs[i].(T)
 	}
-	return out, nil
+	if l.merged == nil {
+		return out, nil
+	}
+	return l.appendMerged(out, index, value)
+}
+
+// appendMerged appends the objects of other shards, except where this shard has an object of the same key.
+func (l Lister[T]) appendMerged(out []T, index, value string) ([]T, error) {
+	found, err := l.merged.byIndex(index, value)
+	for _, o := range found {
+		key, _ := storeKey(o.obj) // it is in the store
+		if _, isLocal := l.store.get(key); !isLocal {
+			out = append(out, o.obj.(T))
+		}
+	}
+	return out, err
 }

@@ -29,6 +29,7 @@ var readStored = map[string][]string{
 		"internal/controllers/workspace.clusterOf", // of an unscheduled workspace, which has the annotation
 		"internal/controllers/workspace.create",    // writes a stored workspace
 		"internal/controllers/workspace.schedule",  // writes a stored workspace
+		"internal/tenancy/placement.Of",            // of an unscheduled workspace, which has the annotation
 		"internal/tenancy/scheduling.SetLocation",  // writes a stored or a new workspace
 	},
 	"v1.ConfigMap.Data": {

@@ -46,20 +46,23 @@ func In[T Object](cluster string, obj T) T {
 type Objects struct {
 	Set *informers.Set
 
-	t      testing.TB
-	byType map[reflect.Type]*informers.Informer
-	stored map[schema.GroupVersionResource]*Stored
+	t         testing.TB
+	factory   *informers.Factory
+	elsewhere *informers.Elsewhere // nil without other shards
+	byType    map[reflect.Type]*informers.Informer
+	stored    map[schema.GroupVersionResource]*Stored
 }
 
 // New returns objects that are stored, and that informers show. Each must be In a cluster.
 func New(t testing.TB, objects ...Object) *Objects {
 	t.Helper()
-	set, err := informers.NewSet(informers.NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme()))
+	factory := informers.NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme())
+	set, err := informers.NewSet(factory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := &Objects{
-		Set: set, t: t, byType: map[reflect.Type]*informers.Informer{}, stored: map[schema.GroupVersionResource]*Stored{},
+		Set: set, t: t, factory: factory, byType: map[reflect.Type]*informers.Informer{}, stored: map[schema.GroupVersionResource]*Stored{},
 	}
 	kept := map[schema.GroupVersionResource]func(runtime.Object) runtime.Object{}
 	for _, kind := range informers.Kinds() {
@@ -82,6 +85,37 @@ func New(t testing.TB, objects ...Object) *Objects {
 		o.Show(obj)
 	}
 	return o
+}
+
+// Share makes informers show objects of other shards, where placement says that they hold the clusters. It must be called once, before
+// Offer.
+func (o *Objects) Share(placement informers.Placement) *informers.Elsewhere {
+	o.t.Helper()
+	var err error
+	if o.elsewhere, err = o.factory.Share(placement); err != nil {
+		o.t.Fatal(err)
+	}
+	return o.elsewhere
+}
+
+// Offer makes informers show an object that a shard offers.
+func (o *Objects) Offer(shard string, obj Object) {
+	o.t.Helper()
+	if err := o.elsewhere.Set(o.informerOf(obj), shard, obj.DeepCopyObject()); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// Withdraw removes an object that a shard offered.
+func (o *Objects) Withdraw(shard string, obj Object) {
+	o.t.Helper()
+	key, err := informers.KeyOf(obj)
+	if err == nil {
+		err = o.elsewhere.Delete(o.informerOf(obj), shard, key)
+	}
+	if err != nil {
+		o.t.Fatal(err)
+	}
 }
 
 // Stored returns the storage of a resource.

@@ -59,7 +59,7 @@ func InView(ctx context.Context) bool {
 // followExports watches the resources of the exports of all clusters.
 func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport],
 	schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
-	exports.AddHandler(func(old, obj runtime.Object) {
+	exports.AddHandlerForAll(func(old, obj runtime.Object) {
 		if obj == nil {
 			gone := old.(*apisv1alpha2.APIExport)
 			r.offer(ViewOf(logicalcluster.Of(gone), gone.Name), nil)
@@ -78,12 +78,12 @@ func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExpor
 			}
 		}
 	}
-	schemas.AddHandler(func(_, obj runtime.Object) {
+	schemas.AddHandlerForAll(func(_, obj runtime.Object) {
 		if s, ok := obj.(*apisv1alpha1.APIResourceSchema); ok && s != nil { // otherwise the export keeps its previous definition
 			again(logicalcluster.Of(s), s.Name)
 		}
 	})
-	r.conversions.AddHandler(func(old, obj runtime.Object) {
+	r.conversions.AddHandlerForAll(func(old, obj runtime.Object) {
 		c := conversionIn(old, obj)
 		again(logicalcluster.Of(c), c.Name)
 	})

@@ -89,7 +89,7 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 		compiler: sync.OnceValue(newCompiler),
 		ready:    map[informers.Key]*ready{},
 	}
-	set.WorkspaceAuthenticationConfigurations.AddHandler(func(old, _ runtime.Object) {
+	set.WorkspaceAuthenticationConfigurations.AddHandlerForAll(func(old, _ runtime.Object) {
 		if key, err := informers.KeyOf(old); old != nil && err == nil {
 			i.forget(key)
 		}

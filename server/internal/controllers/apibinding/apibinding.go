@@ -87,13 +87,13 @@ func New(in Inputs) *runner.Controller {
 	r.controller = runner.New("apibinding", 8, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)
 	r.controller.Watch(in.Set.APIBindings.Informer)
-	r.controller.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
+	r.controller.WatchMappedForAll(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		export := obj.(*apisv1alpha2.APIExport)
 		return runner.KeysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
 	})
-	in.Set.APIExports.AddHandler(func(_, _ runtime.Object) { r.waiting.Retry() })
+	in.Set.APIExports.AddHandlerForAll(func(_, _ runtime.Object) { r.waiting.Retry() })
 	for _, ofSchemas := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
-		r.controller.WatchMapped(ofSchemas, func(obj runtime.Object) []informers.Key {
+		r.controller.WatchMappedForAll(ofSchemas, func(obj runtime.Object) []informers.Key {
 			schema, err := informers.KeyOf(obj)
 			if err != nil {
 				return nil

@@ -48,7 +48,7 @@ func NewForCachedResources(in Inputs) *runner.Controller {
 			return replication.Path(logicalcluster.Of(s), s.Name)
 		},
 	}.controller(in)
-	c.WatchMapped(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
+	c.WatchMappedForAll(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
 		return runner.KeysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
 	})
 	return c

@@ -72,7 +72,7 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 	r := &reconciler[T]{in, k}
 	c := runner.New(k.name, 2, r.reconcile)
 	c.Watch(k.lister.Informer)
-	c.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
+	c.WatchMappedForAll(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		return runner.KeysOf(k.naming(obj.(*apisv1alpha2.APIExport).Name))
 	})
 	// Only the first and the last of very many bindings change a slice.
@@ -89,7 +89,7 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 			}
 		}
 	})
-	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(k.lister.Informer))
+	c.WatchMappedForAll(in.Set.Shards.Informer, runner.AllOf(k.lister.Informer))
 	c.WatchMapped(in.Set.Partitions.Informer, func(obj runtime.Object) []informers.Key {
 		p := obj.(*topologyv1alpha1.Partition)
 		all, _ := k.lister.List(logicalcluster.Of(p)) // the index exists
@@ -141,7 +141,7 @@ func (r *reconciler[T]) partition(cluster logicalcluster.Name, name string) (sel
 }
 
 func (r *reconciler[T]) reconcile(ctx context.Context, key informers.Key) error {
-	slice, err := r.lister.Get(key.Cluster, "", key.Name)
+	slice, err := r.lister.GetLocal(key.Cluster, "", key.Name)
 	if err != nil || slice.GetDeletionTimestamp() != nil {
 		return runner.IgnoreNotFound(err)
 	}

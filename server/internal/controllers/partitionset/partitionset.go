@@ -47,7 +47,7 @@ func New(in Inputs) *runner.Controller {
 		}
 		return nil
 	})
-	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(in.Set.PartitionSets.Informer))
+	c.WatchMappedForAll(in.Set.Shards.Informer, runner.AllOf(in.Set.PartitionSets.Informer))
 	return c
 }
 

@@ -62,7 +62,16 @@ func (c *Controller) Watch(i *informers.Informer) {
 
 // WatchMapped reconciles the keys that keys returns for the old and the new state of each changed object of i.
 func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Object) []informers.Key) {
-	i.AddHandler(func(old, obj runtime.Object) {
+	i.AddHandler(c.mapped(keys))
+}
+
+// WatchMappedForAll is WatchMapped for the objects of all shards. keys must return objects of this shard only.
+func (c *Controller) WatchMappedForAll(i *informers.Informer, keys func(obj runtime.Object) []informers.Key) {
+	i.AddHandlerForAll(c.mapped(keys))
+}
+
+func (c *Controller) mapped(keys func(obj runtime.Object) []informers.Key) informers.Handler {
+	return func(old, obj runtime.Object) {
 		for _, o := range []runtime.Object{old, obj} {
 			if o == nil {
 				continue
@@ -71,7 +80,7 @@ func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Ob
 				c.queue.Add(key)
 			}
 		}
-	})
+	}
 }
 
 // loop owns the queue and the workers of one controller.

@@ -73,8 +73,8 @@ func New(in Inputs) *runner.Controller {
 		return []informers.Key{key}
 	})
 	retry := func(_, _ runtime.Object) { r.waiting.Retry() }
-	in.Set.Shards.AddHandler(retry)
-	in.Set.WorkspaceTypes.AddHandler(retry)
+	in.Set.Shards.AddHandlerForAll(retry)
+	in.Set.WorkspaceTypes.AddHandlerForAll(retry)
 	return r.controller
 }
 

@@ -38,7 +38,7 @@ func New(in Inputs) *runner.Controller {
 	r := &reconciler{in}
 	c := runner.New("workspacetype", 2, r.reconcile)
 	c.Watch(in.Set.WorkspaceTypes.Informer)
-	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(in.Set.WorkspaceTypes.Informer))
+	c.WatchMappedForAll(in.Set.Shards.Informer, runner.AllOf(in.Set.WorkspaceTypes.Informer))
 	return c
 }
 

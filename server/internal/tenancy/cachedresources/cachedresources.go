@@ -36,7 +36,7 @@ type Resources struct {
 // New returns Resources over set, whose informers must not run yet.
 func New(set *informers.Set, e *exports.Exports) (*Resources, error) {
 	r := &Resources{set: set, resources: set.ClusterCachedResources, slices: set.ClusterCachedResourceEndpointSlices, exports: e}
-	return r, r.slices.Informer.Indexer().AddIndexers(cache.Indexers{
+	return r, r.slices.AddIndexers(cache.Indexers{
 		byResource: func(obj any) ([]string, error) {
 			return []string{obj.(*cachev1alpha1.ClusterCachedResourceEndpointSlice).Spec.ClusterCachedResource.Name}, nil
 		},

@@ -34,20 +34,20 @@ func (s Source) Parts() []Part {
 
 // OnChange calls f when sources that depend on a part may have changed. f must not block.
 func (r *Resources) OnChange(f func(Part)) {
-	r.set.APIExports.AddHandler(func(old, obj runtime.Object) {
+	r.set.APIExports.AddHandlerForAll(func(old, obj runtime.Object) {
 		before, _ := old.(*apisv1alpha2.APIExport)
 		now, _ := obj.(*apisv1alpha2.APIExport)
 		if before != nil && (now == nil || !reflect.DeepEqual(before.Spec.Resources, now.Spec.Resources)) {
 			f(Part{byExport, logicalcluster.Of(before), before.Name})
 		}
 	})
-	r.slices.AddHandler(func(old, obj runtime.Object) {
+	r.slices.AddHandlerForAll(func(old, obj runtime.Object) {
 		if obj == nil {
 			gone := old.(*cachev1alpha1.ClusterCachedResourceEndpointSlice)
 			f(Part{"slice", logicalcluster.Of(gone), gone.Name})
 		}
 	})
-	r.resources.AddHandler(func(old, obj runtime.Object) {
+	r.resources.AddHandlerForAll(func(old, obj runtime.Object) {
 		before, _ := old.(*cachev1alpha1.ClusterCachedResource)
 		now, _ := obj.(*cachev1alpha1.ClusterCachedResource)
 		if before != nil && (now == nil || now.DeletionTimestamp != nil ||

@@ -58,13 +58,13 @@ func New(set *informers.Set, t *pathindex.Index, system System, bindings Stored)
 		exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices,
 		index: t, system: system, stored: bindings, bound: map[string]int{},
 	}
-	err := set.APIExportEndpointSlices.Informer.Indexer().AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
+	err := set.APIExportEndpointSlices.AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
 		return []string{obj.(*apisv1alpha1.APIExportEndpointSlice).Spec.Export.Name}, nil
 	}})
 	if err != nil {
 		return nil, err
 	}
-	err = e.bindings.Informer.Indexer().AddIndexers(cache.Indexers{byExport: func(obj any) ([]string, error) {
+	err = e.bindings.AddIndexers(cache.Indexers{byExport: func(obj any) ([]string, error) {
 		if key := exportOf(obj); key != "" {
 			return []string{key}, nil
 		}
@@ -74,7 +74,7 @@ func New(set *informers.Set, t *pathindex.Index, system System, bindings Stored)
 		return nil, err
 	}
 	e.bindings.AddHandler(e.count)
-	return e, e.exports.Informer.Indexer().AddIndexers(cache.Indexers{
+	return e, e.exports.AddIndexers(cache.Indexers{
 		bySchema: func(obj any) ([]string, error) {
 			export := obj.(*apisv1alpha2.APIExport)
 			var keys []string
