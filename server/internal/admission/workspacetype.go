@@ -145,7 +145,7 @@ func (r rules) findType(
 	if err == nil {
 		return of, r.checkUse(ctx, a, []workspacetypes.Type{of})
 	}
-	if place, ok := r.config.Tree.Lookup(ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
+	if place, ok := r.config.Tree.Anywhere(ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
 		ref.Path = r.config.Tree.Path(place.Cluster)
 		return of, mayNotUse(a, ref)
 	}
@@ -178,7 +178,7 @@ func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logic
 func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
 	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
 	w.config.Tree.Current(ctx, binding.Path)
-	place, ok := w.config.Tree.Lookup(binding.Path)
+	place, ok := w.config.Tree.Anywhere(binding.Path)
 	if !ok || place.Cluster == "" || !w.mayBind(ctx, a, place.Cluster, apisv1alpha2.Resource("apiexports"), binding.Export) {
 		return refused
 	}

@@ -102,7 +102,7 @@ func (e *Exports) Cluster(from logicalcluster.Name, path string) (logicalcluster
 	if path == "" {
 		return from, true
 	}
-	place, ok := e.index.Lookup(path)
+	place, ok := e.index.Anywhere(path)
 	return place.Cluster, ok && place.Cluster != ""
 }
 

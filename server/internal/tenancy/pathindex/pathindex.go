@@ -48,7 +48,14 @@ func New(set *informers.Set) *Index {
 
 // child returns the place of a workspace; false if the workspace does not exist, or has no place yet.
 func (t *Index) child(parent logicalcluster.Name, name string) (Place, bool) {
-	ws, err := t.workspaces.Get(parent, "", name)
+	return placeOf(t.workspaces.Get(parent, "", name))
+}
+
+func (t *Index) childAnywhere(parent logicalcluster.Name, name string) (Place, bool) {
+	return placeOf(t.workspaces.GetAnywhere(parent, "", name))
+}
+
+func placeOf(ws *tenancyv1alpha1.Workspace, err error) (Place, bool) {
 	if err != nil || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
 		return Place{}, false
 	}
@@ -56,7 +63,7 @@ func (t *Index) child(parent logicalcluster.Name, name string) (Place, bool) {
 	if ws.Spec.Mount != nil {
 		place = Place{URL: ws.Spec.URL}
 		if place.URL != "" {
-			place.Mounted = informers.Key{Cluster: parent, Name: ws.Name}
+			place.Mounted = informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
 		}
 	}
 	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
@@ -79,17 +86,34 @@ func canonical(path string) string {
 	return path
 }
 
-// Lookup resolves a path. Its first part is the name of a logical cluster; user:<name> is the home of a user.
+// Lookup resolves a path through the workspaces of this shard. Its first part is the name of a logical cluster of this shard; user:<name>
+// is the home of a user. Requests are served at the place of their path, so it never uses what other shards offer.
 func (t *Index) Lookup(path string) (Place, bool) {
 	first, rest, more := strings.Cut(canonical(path), ":")
 	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
 		return Place{}, false
 	}
-	place := Place{Cluster: logicalcluster.Name(first)}
+	return descend(logicalcluster.Name(first), rest, more, t.child)
+}
+
+// Anywhere is Lookup through the workspaces of all shards, for references in objects. It finds the clusters that have objects which other
+// shards can read, by the records of where clusters are, and never by an annotation with a path.
+func (t *Index) Anywhere(path string) (Place, bool) {
+	first, rest, more := strings.Cut(canonical(path), ":")
+	cluster := logicalcluster.Name(first)
+	if _, err := t.clusters.GetAnywhere(cluster, "", corev1alpha1.LogicalClusterName); err != nil {
+		return Place{}, false
+	}
+	return descend(cluster, rest, more, t.childAnywhere)
+}
+
+// descend resolves the rest of a path from a cluster.
+func descend(from logicalcluster.Name, rest string, more bool, child func(logicalcluster.Name, string) (Place, bool)) (Place, bool) {
+	place := Place{Cluster: from}
 	for more {
 		var name string
 		name, rest, more = strings.Cut(rest, ":")
-		next, ok := t.child(place.Cluster, name)
+		next, ok := child(place.Cluster, name)
 		if !ok {
 			return Place{}, false
 		}
@@ -124,7 +148,7 @@ func (t *Index) Current(ctx context.Context, path string) {
 
 // Path returns the canonical path of a logical cluster, which is its name if it has none.
 func (t *Index) Path(cluster logicalcluster.Name) string {
-	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	lc, err := t.clusters.GetAnywhere(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Annotations[corev1alpha1.PathAnnotation] == "" {
 		return string(cluster)
 	}
@@ -134,7 +158,7 @@ func (t *Index) Path(cluster logicalcluster.Name) string {
 // Parent returns the logical cluster that contains the workspace of a cluster; false for a cluster without a
 // workspace.
 func (t *Index) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
-	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	lc, err := t.clusters.GetAnywhere(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
 		return "", false
 	}

@@ -1,0 +1,45 @@
+package pathindex
+
+import (
+	"testing"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/objecttest"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestReferencesReachClustersOfOtherShardsAndRequestsDoNot(t *testing.T) {
+	const ready = corev1alpha1.LogicalClusterPhaseReady
+	lc := func(name, path, parent string) *corev1alpha1.LogicalCluster {
+		obj := logicalCluster(name, path, parent)
+		obj.Name = corev1alpha1.LogicalClusterName
+		return obj
+	}
+	objects := objecttest.New(t, lc("aaa", "root:org", "root"))
+	holders := map[logicalcluster.Name]string{"root": "root", "bbb": "east"}
+	objects.Share(func(cluster logicalcluster.Name) (string, []logicalcluster.Name) { return holders[cluster], nil })
+	objects.Offer("root", lc("root", "root", ""))
+	objects.Offer("root", workspace("root", "org", "aaa", ready))
+	objects.Offer("root", workspace("root", "east", "bbb", ready))
+	objects.Offer("east", lc("bbb", "root:east", "root"))
+	objects.Offer("east", workspace("bbb", "team", "ccc", ready))
+	objects.Offer("evil", workspace("root", "evil", "ddd", ready))
+	objects.Offer("evil", workspace("bbb", "evil", "ddd", ready))
+	index := New(objects.Set)
+	for path, want := range map[string]logicalcluster.Name{
+		"root": "root", "root:org": "aaa", "root:east": "bbb", "root:east:team": "ccc", "bbb:team": "ccc",
+		"root:evil": "", "root:east:evil": "", "root:none": "", "none": "",
+	} {
+		if got, ok := index.Anywhere(path); got.Cluster != want || ok != (want != "") {
+			t.Errorf("%s is at %+v, %v, want %q", path, got, ok, want)
+		}
+	}
+	for path, want := range map[string]logicalcluster.Name{"aaa": "aaa", "root": "", "root:org": "", "root:east": "", "bbb:team": ""} {
+		if got, _ := index.Lookup(path); got.Cluster != want {
+			t.Errorf("requests for %s are served at %+v, want %q", path, got, want)
+		}
+	}
+	if got := index.Path("bbb"); got != "root:east" {
+		t.Errorf("got the path %s", got)
+	}
+}
