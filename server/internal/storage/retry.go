@@ -150,8 +150,8 @@ func retryDelete(ctx context.Context, kv etcdkubernetes.Interface, key string, r
 	return response, nil
 }
 
-// retryCommit stores all held objects, or none if any of them exists or is in a fenced cluster.
-func retryCommit(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
+// retryCommit stores all held objects, or none if any of them or of keys exists, or one is in a fenced cluster.
+func retryCommit(ctx context.Context, kv clientv3.KV, held []put, keys []string) (etcdkubernetes.PutResponse, error) {
 	absent, puts, reads := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held)), []clientv3.Op{clientv3.OpGet(held[0].key)}
 	for i, h := range held {
 		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
@@ -159,6 +159,9 @@ func retryCommit(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernete
 	}
 	for _, fence := range fencesOf(held) {
 		absent, reads = append(absent, clientv3.Compare(clientv3.CreateRevision(fence), "=", 0)), append(reads, clientv3.OpGet(fence))
+	}
+	for _, key := range keys {
+		absent = append(absent, clientv3.Compare(clientv3.ModRevision(key), "=", 0))
 	}
 	done, lost, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		done, err := kv.Txn(ctx).If(absent...).Then(puts...).Else(reads...).Commit()

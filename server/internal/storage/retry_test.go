@@ -184,7 +184,7 @@ func TestATransactionWithoutAResponseIsAppliedOnce(t *testing.T) {
 				}
 			}
 			kv := lossyKV{client.KV, &lossy{done: c.done, since: since, err: rpctypes.ErrLeaderChanged}}
-			response, err := retryCommit(t.Context(), kv, held)
+			response, err := retryCommit(t.Context(), kv, held, nil)
 			if (err != nil) != c.lost || response.Succeeded == c.lost {
 				t.Fatalf("got %+v, %v", response, err)
 			}

@@ -23,6 +23,7 @@ import (
 type Transaction struct {
 	resources []schema.GroupResource
 	held      []put
+	absent    []string            // keys that must not exist
 	settle    []func(stored bool) // functions that wait for the result of the transaction
 	// acknowledge records the revision of the stored objects.
 	acknowledge []func(revision int64)
@@ -158,7 +159,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	if err := t.refuseHeld(ctx, p.held); err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
-	response, err := retryCommit(ctx, t.kv, p.held)
+	response, err := retryCommit(ctx, t.kv, p.held, p.absent)
 	if err == nil && response.Succeeded {
 		bytes := 0
 		for _, h := range p.held {

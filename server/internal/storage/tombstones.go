@@ -1,0 +1,103 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// tombstoneLife is how long a tombstone is kept. A creation that was sent before the deletion arrives within minutes, because calls have
+	// a timeout and their senders read the Workspace again before they retry.
+	tombstoneLife = time.Hour
+	// leaseLife is how long tombstones share a lease of etcd, which is a timer in its memory.
+	leaseLife = time.Minute
+)
+
+// Tombstones records which logical clusters were deleted on behalf of another shard. A creation that is late does not make them again.
+//
+// Invariants:
+//   - The tombstone is stored before the LogicalCluster is deleted.
+//   - Create compares in the same etcd transaction that there is no tombstone.
+//   - etcd removes a tombstone after tombstoneLife, so that their number is bounded by the rate of deletions.
+type Tombstones struct {
+	client *clientv3.Client
+	prefix string // of the keys, before the cluster
+
+	mu    sync.Mutex
+	lease clientv3.LeaseID
+	until time.Time // no tombstone joins lease after it
+}
+
+// Tombstones returns the tombstones of this store.
+func (b *Backend) Tombstones() *Tombstones {
+	return &Tombstones{client: b.client.Client, prefix: b.root + ownPrefix + "/deleted/"}
+}
+
+func (t *Tombstones) key(cluster logicalcluster.Name) string { return t.prefix + string(cluster) }
+
+// Put records that the cluster of an owner is deleted.
+func (t *Tombstones) Put(ctx context.Context, cluster logicalcluster.Name, owner types.UID) error {
+	lease, err := t.currentLease(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	_, _, err = retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.PutResponse, error) {
+		return t.client.Put(ctx, t.key(cluster), string(owner), clientv3.WithLease(lease))
+	})
+	if err != nil {
+		t.forget(lease) // etcd may have lost it
+	}
+	return err
+}
+
+func (t *Tombstones) forget(lease clientv3.LeaseID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lease == lease {
+		t.until = time.Time{}
+	}
+}
+
+// currentLease returns a lease that begins now, or began less than leaseLife ago.
+func (t *Tombstones) currentLease(ctx context.Context, now time.Time) (clientv3.LeaseID, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.until) {
+		return t.lease, nil
+	}
+	granted, _, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		return t.client.Grant(ctx, int64((tombstoneLife + leaseLife).Seconds()))
+	})
+	if err != nil {
+		return 0, err
+	}
+	t.lease, t.until = granted.ID, now.Add(leaseLife)
+	return t.lease, nil
+}
+
+// Owner returns the owner whose cluster is deleted, and false if there is no tombstone.
+func (t *Tombstones) Owner(ctx context.Context, cluster logicalcluster.Name) (types.UID, bool, error) {
+	found, _, err := retry(ctx, 0, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.client.Get(ctx, t.key(cluster)) })
+	if err != nil || len(found.Kvs) == 0 {
+		return "", false, err
+	}
+	return types.UID(found.Kvs[0].Value), true, nil
+}
+
+// Create calls create with a context in which a Create of one object fails, as if the object existed, if the cluster has a tombstone.
+func (t *Tombstones) Create(ctx context.Context, cluster logicalcluster.Name, create func(context.Context) error) error {
+	if name, err := logicalcluster.NameFrom(ctx); err != nil || name != cluster {
+		return errors.Join(errors.New("the context is in another logical cluster"), err)
+	}
+	once := &Transaction{absent: []string{t.key(cluster)}}
+	defer once.End()
+	return create(once.Commit(ctx))
+}
