@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
@@ -65,8 +66,14 @@ func configMaps(t *testing.T) storage.Interface {
 
 func configMapsOf(t *testing.T, backend *Backend) storage.Interface {
 	t.Helper()
+	return configMapsBelow(t, backend, "/"+strings.ReplaceAll(t.Name(), "/", "_"), nil)
+}
+
+func configMapsBelow(t *testing.T, backend *Backend, root string, transformer value.Transformer) storage.Interface {
+	t.Helper()
 	codec := legacyscheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion)
-	config := storagebackend.NewDefaultConfig("/"+strings.ReplaceAll(t.Name(), "/", "_"), codec).ForResource(schema.GroupResource{Resource: "configmaps"})
+	config := storagebackend.NewDefaultConfig(root, codec).ForResource(schema.GroupResource{Resource: "configmaps"})
+	config.Transformer = transformer
 	keyFunc := func(obj runtime.Object) (string, error) {
 		m := obj.(*core.ConfigMap)
 		return registry.NamespaceKeyFunc(request.WithNamespace(context.Background(), m.Namespace), prefix, m.Name)

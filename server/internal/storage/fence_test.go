@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -29,6 +31,7 @@ import (
 // fencedStore is a store with all kinds of writers.
 type fencedStore struct {
 	*Backend
+	base         OptionsGetter
 	maps, others storage.Interface
 	slices       *Typed
 	remains      *Remains
@@ -36,11 +39,24 @@ type fencedStore struct {
 
 func newFencedStore(t *testing.T) *fencedStore {
 	t.Helper()
-	root := "/" + strings.ReplaceAll(t.Name(), "/", "_")
+	return newFencedStoreBelow(t, "/"+strings.ReplaceAll(t.Name(), "/", "_"), nil)
+}
+
+// widgetIdentity is the identity of the bound resource of a store.
+var widgetIdentity = strings.Repeat("0a", 32)
+
+// newFencedStoreBelow returns the store with keys below root, and with values that a transformer encrypts.
+func newFencedStoreBelow(t *testing.T, root string, transformer value.Transformer) *fencedStore {
+	t.Helper()
 	b := NewBackend(client, root, 0)
 	t.Cleanup(b.Close)
 	b.EnableFences()
-	s := &fencedStore{Backend: b, maps: configMapsOf(t, b), remains: b.Remains(below(root))}
+	base := OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+		options, err := below(root)(resource, example)
+		options.StorageConfig.Transformer = transformer
+		return options, err
+	})
+	s := &fencedStore{Backend: b, base: base, maps: configMapsBelow(t, b, root, transformer), remains: b.Remains(base)}
 	others := *s.maps.(*clusterStorage)
 	others.resource = schema.GroupResource{Resource: "others"}
 	s.others = &others
@@ -49,7 +65,7 @@ func newFencedStore(t *testing.T) *fencedStore {
 		t.Fatal(err)
 	}
 	var err error
-	s.slices, err = b.Typed(below(root), apisv1alpha1.SchemeGroupVersion.WithResource("apiexportendpointslices"), scheme,
+	s.slices, err = b.Typed(base, apisv1alpha1.SchemeGroupVersion.WithResource("apiexportendpointslices"), scheme,
 		"APIExportEndpointSlice", "APIExportEndpointSliceList")
 	if err != nil {
 		t.Fatal(err)
@@ -74,15 +90,18 @@ func configMap(name, value string) *core.ConfigMap {
 	return &core.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}, Data: map[string]string{"key": value}}
 }
 
+// writer writes an object of a name.
+type writer func(ctx context.Context, name, value string) error
+
 // writers are all ways to write an object of a name, or to delete it.
-func (s *fencedStore) writers() map[string]func(ctx context.Context, name, value string) error {
+func (s *fencedStore) writers() map[string]writer {
 	key := func(name string) string { return prefix + "/n/" + name }
 	slice := func() *apisv1alpha1.APIExportEndpointSlice { return &apisv1alpha1.APIExportEndpointSlice{} }
 	widgets := func(ctx context.Context) (*clusterStorage, string, error) {
-		w, prefix, _, err := s.remains.open(widgetResource, "identity")
+		w, prefix, _, err := s.remains.open(widgetResource, widgetIdentity)
 		return w, prefix, err
 	}
-	return map[string]func(ctx context.Context, name, value string) error{
+	return map[string]writer{
 		"create": func(ctx context.Context, name, value string) error {
 			return s.maps.Create(ctx, key(name), configMap(name, value), nil, 0)
 		},
@@ -121,12 +140,12 @@ func (s *fencedStore) writers() map[string]func(ctx context.Context, name, value
 			return w.Create(ctx, prefix+"/"+name, u, nil, 0)
 		},
 		"relabel remains": func(ctx context.Context, _, value string) error {
-			return s.remains.Relabel(ctx, widgetResource, "identity", func(map[string]string) map[string]string {
+			return s.remains.Relabel(ctx, widgetResource, widgetIdentity, func(map[string]string) map[string]string {
 				return map[string]string{"value": value}
 			})
 		},
 		"delete remains": func(ctx context.Context, _, _ string) error {
-			_, err := s.remains.Delete(ctx, widgetResource, "identity", func(*unstructured.Unstructured) bool { return false })
+			_, err := s.remains.Delete(ctx, widgetResource, widgetIdentity, func(*unstructured.Unstructured) bool { return false })
 			return err
 		},
 		"transaction": func(ctx context.Context, name, value string) error {

@@ -1,0 +1,99 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"k8s.io/apiserver/pkg/storage/value"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Raise makes new revisions until one is later than above. Each is a small write: raising by a million takes minutes.
+func (b *Backend) Raise(ctx context.Context, above int64) error {
+	writers, ctx := errgroup.WithContext(ctx)
+	for range raising {
+		writers.Go(func() error {
+			for {
+				written, err := b.client.Client.Put(ctx, progressKey, "")
+				if err != nil {
+					return fmt.Errorf("raising the revision of etcd above %d: %w", above, err)
+				}
+				if written.Header.Revision > above {
+					return nil
+				}
+			}
+		})
+	}
+	return writers.Wait()
+}
+
+// floorOf returns the key whose revision is that in which a cluster arrived. Earlier resource versions are those of another store.
+func (b *Backend) floorOf(cluster logicalcluster.Name) string {
+	return b.root + ownPrefix + "/floors/" + string(cluster)
+}
+
+// Publish ends the arrival of the cluster of ctx: in one transaction, it changes the LogicalCluster, records the revision as the first of
+// the cluster in this store, and removes the fence. The revision is later than above. Calling it again returns the same revision.
+func (c *Copies) Publish(ctx context.Context, fence *Fence, above int64, change func(object []byte) ([]byte, error)) (int64, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return 0, err
+	}
+	floor := c.backend.floorOf(cluster)
+	arrived, err := c.backend.client.Client.Get(ctx, floor)
+	if err != nil {
+		return 0, err
+	}
+	if len(arrived.Kvs) == 1 && string(arrived.Kvs[0].Value) == string(fence.Migration) {
+		return arrived.Kvs[0].ModRevision, nil
+	}
+	if arrived.Header.Revision <= above {
+		return 0, fmt.Errorf("publishing logical cluster %q: the revision %d is not later than %d", cluster, arrived.Header.Revision, above)
+	}
+	key, stored, revision, err := c.changed(ctx, cluster, change)
+	if err != nil {
+		return 0, fmt.Errorf("publishing logical cluster %q: %w", cluster, err)
+	}
+	fenceKey := c.backend.fences.key(cluster)
+	done, err := c.backend.client.Client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(fenceKey), "=", fence.value()), clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
+		Then(clientv3.OpPut(key, string(stored)), clientv3.OpPut(floor, string(fence.Migration)), clientv3.OpDelete(fenceKey)).Commit()
+	if err == nil && !done.Succeeded {
+		err = errFenceChanged
+	}
+	if err != nil {
+		return 0, fmt.Errorf("publishing logical cluster %q: %w", cluster, outOfSpace(err))
+	}
+	return done.Header.Revision, nil
+}
+
+// changed returns the LogicalCluster of a cluster after a change, in its stored form, with its key and the revision before.
+func (c *Copies) changed(ctx context.Context, cluster logicalcluster.Name,
+	change func([]byte) ([]byte, error)) (key string, stored []byte, revision int64, err error) {
+	resource := corev1alpha1.Resource("logicalclusters")
+	key = c.backend.root + resourcePrefix(resource) + custom + "/" + string(cluster) + "/" + corev1alpha1.LogicalClusterName
+	found, err := c.backend.client.Client.Get(ctx, key)
+	if err != nil {
+		return "", nil, 0, err
+	}
+	if len(found.Kvs) == 0 {
+		return "", nil, 0, fmt.Errorf("it has no LogicalCluster")
+	}
+	transformer, err := c.transformer(resource)
+	if err != nil {
+		return "", nil, 0, err
+	}
+	object, _, err := transformer.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
+	if err == nil {
+		object, err = change(object)
+	}
+	if err == nil {
+		stored, err = transformer.TransformToStorage(ctx, object, value.DefaultContext(key))
+	}
+	return key, stored, found.Kvs[0].ModRevision, err
+}
