@@ -187,7 +187,7 @@ func newUsage(backend *storage.Backend, tenancy *tenancy) *usage {
 func (u *usage) read(ctx context.Context) map[corev1.ResourceName]int64 {
 	amounts := map[corev1.ResourceName]int64{corev1alpha1.ResourceLogicalClusters: u.clusters.Load()}
 	if objects, bytes, err := u.backend.Usage(ctx); err == nil {
-		amounts[corev1alpha1.ResourceObjects], amounts[corev1alpha1.ResourceStorage] = objects, bytes
+		amounts[corev1alpha1.ResourceObjects], amounts[corev1alpha1.ResourceBytes] = objects, bytes
 	}
 	return amounts
 }

@@ -8,6 +8,14 @@ import (
 // UnschedulableAnnotation of a Shard excludes it from the scheduling of new workspaces, regardless of the value.
 const UnschedulableAnnotation = "experimental.core.kcp.io/unschedulable"
 
+// Resources of the capacity of a Shard.
+const (
+	ResourceLogicalClusters corev1.ResourceName = "logicalclusters"
+	ResourceObjects         corev1.ResourceName = "objects"
+	// ResourceBytes is the size of etcd's database.
+	ResourceBytes corev1.ResourceName = "bytes"
+)
+
 // IncarnationAnnotation of a Shard is the ID of the store of the shard. Another server with the same name and another store is refused.
 const IncarnationAnnotation = "internal.core.kcp.io/incarnation"
 
@@ -20,14 +28,6 @@ const (
 	// ShardClockSynchronized is False while the clocks of the shard and of the root shard differ by more than 10 seconds.
 	ShardClockSynchronized = "ClockSynchronized"
 	ReasonShardClocksApart = "ClocksApart"
-)
-
-// Resources in the status of a Shard.
-const (
-	// ResourceLogicalClusters is a number of logical clusters, ResourceObjects of stored objects. ResourceStorage is a size in bytes.
-	ResourceLogicalClusters corev1.ResourceName = "logicalclusters"
-	ResourceObjects         corev1.ResourceName = "objects"
-	ResourceStorage         corev1.ResourceName = "storage"
 )
 
 // Shard is a group of server processes that share one etcd. Shard objects are in the logical cluster root.
@@ -75,11 +75,12 @@ type ShardSpec struct {
 
 // ShardStatus is the observed state of a shard.
 type ShardStatus struct {
-	// Capacity of the shard. Resources without a limit are absent.
+	// Capacity limits what the shard holds, by the resources logicalclusters, objects and bytes. New workspaces go to other shards when
+	// it is reached.
 	//
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-	// Used is what the shard holds: logicalclusters, objects and storage (bytes). It is updated when it has changed by more than 5 percent.
+	// Used is what the shard holds, by the same resources. It is updated when it has changed by more than 5 percent.
 	//
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`

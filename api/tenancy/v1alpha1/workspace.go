@@ -19,6 +19,8 @@ const (
 	ShardHashAnnotation = "internal.tenancy.kcp.io/shard"
 	// ClusterAnnotation is the name of the logical cluster that is being created for the workspace.
 	ClusterAnnotation = "internal.tenancy.kcp.io/cluster"
+	// OwnerShardAnnotation of a LogicalCluster is the shard that was last seen to hold its Workspace, if that is another one.
+	OwnerShardAnnotation = "internal.tenancy.kcp.io/owner-shard"
 	// TypeAnnotation of a LogicalCluster is the type of its workspace, as <path>:<name>.
 	TypeAnnotation = "internal.tenancy.kcp.io/type"
 	// EpochAnnotation of a Workspace and of its LogicalCluster is how often the logical cluster was placed on a shard. It only rises; absent

@@ -133,8 +133,11 @@ func mayAdminister(ctx context.Context, a admission.Attributes) bool {
 	return authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo()))
 }
 
-// treeAnnotations are the annotations with the place of a logical cluster in the tree and its type.
-var treeAnnotations = []string{corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation}
+// treeAnnotations are the annotations with the type of a logical cluster, its place in the tree and its shard.
+var treeAnnotations = []string{
+	corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation, tenancyv1alpha1.ShardAnnotation,
+	tenancyv1alpha1.EpochAnnotation, tenancyv1alpha1.AncestorsAnnotation, tenancyv1alpha1.OwnerShardAnnotation,
+}
 
 // changeProblem returns why an update by an ordinary user is refused, or an empty string if it is admitted.
 func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -70,6 +71,9 @@ func TestWhichChangesOfALogicalClusterAreAdmitted(t *testing.T) {
 			},
 		}
 	}
+	annotated := func(key string) func(*corev1alpha1.LogicalCluster) {
+		return func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[key] = "forged" }
+	}
 	initializing := func(lc *corev1alpha1.LogicalCluster) { lc.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing }
 	inactive := func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.InactiveAnnotation] = "true" }
 	for name, tc := range map[string]struct {
@@ -84,6 +88,10 @@ func TestWhichChangesOfALogicalClusterAreAdmitted(t *testing.T) {
 		"spec.createdBy cannot be changed":                       {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.CreatedBy.Username = "eve" }, "spec.createdBy is immutable"},
 		"spec.owner cannot be changed":                           {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.Name = "other" }, "spec.owner is immutable"},
 		"the path cannot be changed":                             {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.PathAnnotation] = "root:other" }, "are immutable"},
+		"the shard cannot be changed":                            {nil, annotated(tenancyv1alpha1.ShardAnnotation), "are immutable"},
+		"the epoch cannot be changed":                            {nil, annotated(tenancyv1alpha1.EpochAnnotation), "are immutable"},
+		"the ancestors cannot be changed":                        {nil, annotated(tenancyv1alpha1.AncestorsAnnotation), "are immutable"},
+		"the shard of the owner cannot be changed":               {nil, annotated(tenancyv1alpha1.OwnerShardAnnotation), "are immutable"},
 		"status.initializers cannot be changed":                  {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Initializers = nil }, "each removes its own entry"},
 		"status.terminators cannot be changed":                   {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Terminators = nil }, "each removes its own entry"},
 		"the phase cannot be changed":                            {nil, initializing, "set by the system"},

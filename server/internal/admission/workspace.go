@@ -154,7 +154,10 @@ func systemAnnotations(ctx context.Context, a admission.Attributes, parent *core
 }
 
 // placeAnnotations record the logical cluster and the shard of a workspace, also before the workspace is created there.
-var placeAnnotations = []string{tenancyv1alpha1.ClusterAnnotation, tenancyv1alpha1.ShardAnnotation, tenancyv1alpha1.ShardHashAnnotation}
+var placeAnnotations = []string{
+	tenancyv1alpha1.ClusterAnnotation, tenancyv1alpha1.ShardAnnotation, tenancyv1alpha1.ShardHashAnnotation, tenancyv1alpha1.EpochAnnotation,
+	tenancyv1alpha1.ClusterUIDAnnotation,
+}
 
 // withSystem returns annotations with those of the system. It removes annotations for which the system has an empty value.
 func withSystem(given, written map[string]string) map[string]string {

@@ -61,6 +61,8 @@ func TestWhichWritesOfAWorkspaceAreAdmitted(t *testing.T) {
 		"a tenant cannot change the annotation with the shard":   {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ShardAnnotation] = "d" }, "", "set by the system", ""},
 		"a tenant cannot remove the finalizer of the system":     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = nil }, "", "is removed by the system", ""},
 		"a tenant can remove another finalizer":                  {func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = append(ws.Finalizers, "example.org/mine") }, func(*tenancyv1alpha1.Workspace) {}, "", "", ""},
+		"a tenant cannot set the annotation with the epoch":      {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.EpochAnnotation] = "9" }, "", "set by the system", ""},
+		"a tenant cannot set the UID of the cluster":             {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ClusterUIDAnnotation] = "d" }, "", "set by the system", ""},
 		"a tenant cannot change the status":                      {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Status.Phase = "Initializing" }, "status", "the status of a workspace is set by the system", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

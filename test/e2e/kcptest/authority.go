@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,9 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
+
+// lifetime is the validity of certificates, which outlasts every run of a test or of an installation on a machine of a developer.
+const lifetime = 30 * 24 * time.Hour
 
 // Authority is a CA that signs certificates for tests.
 type Authority struct {
@@ -47,6 +51,19 @@ func NewAuthority(dir, name string) (*Authority, error) {
 
 // Issue writes a certificate for the loopback address and its key, and returns the paths of both files.
 func (a *Authority) Issue(dir, name string, organizations ...string) (certFile, keyFile string, err error) {
+	return a.IssueTo(dir, name, Subject{CommonName: name, Organizations: organizations})
+}
+
+// Subject is the identity that a certificate proves.
+type Subject struct {
+	CommonName    string
+	Organizations []string
+	// URI is the subject alternative name that is a URI, if there is one.
+	URI *url.URL
+}
+
+// IssueTo is Issue for any subject; name is the name of the files.
+func (a *Authority) IssueTo(dir, name string, subject Subject) (certFile, keyFile string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", err
@@ -56,11 +73,14 @@ func (a *Authority) Issue(dir, name string, organizations ...string) (certFile, 
 		return "", "", err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: organizations},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: subject.CommonName, Organization: subject.Organizations},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	if subject.URI != nil {
+		template.URIs = []*url.URL{subject.URI}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {

@@ -1,7 +1,6 @@
 package kcptest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,11 +10,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,11 +53,9 @@ type Server struct {
 	URL string
 	// Root is the root directory of the server.
 	Root string
-	// Log is the file with the output of the server.
-	Log string
+	*Process
 
-	process *exec.Cmd
-	exited  chan struct{}
+	// base has the certificate authorities with which clients verify the server.
 	base    *rest.Config
 	clients sync.Map // user → *http.Client: one connection for each user, regardless of the number of clients
 }
@@ -114,42 +109,22 @@ func Start(dir string, flags ...string) (*Server, error) {
 
 // Begin is Start without waiting until the server is ready. If dir belonged to a former server, clients can send requests at once.
 func Begin(dir string, flags ...string) (*Server, error) {
-	binary, err := Binary("kcp")
-	if err != nil {
-		return nil, err
-	}
 	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
 	tokens := filepath.Join(dir, "tokens.csv")
-	if err := writeTokens(tokens, Alice, Bob, Victor, Stranger, Masters); err != nil {
+	if err := WriteTokens(tokens, Alice, Bob, Victor, Stranger, Masters); err != nil {
 		return nil, err
 	}
-	s := &Server{
-		URL: fmt.Sprintf("https://127.0.0.1:%d", port), Root: filepath.Join(dir, "kcp"), Log: filepath.Join(dir, "kcp.log"),
-		exited: make(chan struct{}),
-	}
-	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	s := &Server{URL: fmt.Sprintf("https://127.0.0.1:%d", port), Root: filepath.Join(dir, "kcp")}
+	s.Process, err = BeginProcess("the server", filepath.Join(dir, "kcp.log"), "kcp", append([]string{
+		"start", "--root-directory=" + s.Root, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--token-auth-file=" + tokens,
+	}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	args := append([]string{
-		"start", "--root-directory=" + s.Root, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
-		"--token-auth-file=" + tokens,
-	}, flags...)
-	s.process = exec.Command(binary, args...)
-	s.process.Stdout, s.process.Stderr = log, log
-	s.process.Env = append([]string{mutationDetector + "=true"}, os.Environ()...)
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.process.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", binary, err)
-	}
-	go func() {
-		_ = s.process.Wait()
-		close(s.exited)
-	}()
 	if config, err := s.authorities(); err == nil {
 		s.base = config
 	}
@@ -157,24 +132,7 @@ func Begin(dir string, flags ...string) (*Server, error) {
 }
 
 // AwaitReady returns when the server is ready. If it does not become ready, AwaitReady stops it and returns an error.
-func (s *Server) AwaitReady() error {
-	if err := s.waitUntilReady(); err != nil {
-		s.Kill()
-		return fmt.Errorf("%w; the last lines of its log:\n%s", err, s.tail(40))
-	}
-	return nil
-}
-
-// AwaitEnd waits until the process exits, and returns whether it succeeded, and the end of its log.
-func (s *Server) AwaitEnd(t testing.TB) (success bool, log string) {
-	t.Helper()
-	select {
-	case <-s.exited:
-	case <-time.After(StartTimeout):
-		t.Fatalf("the server did not exit within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
-	}
-	return s.process.ProcessState.Success(), s.tail(40)
-}
+func (s *Server) AwaitReady() error { return s.Process.AwaitReady(s.ready) }
 
 // StartIn is Start for a test: the server is stopped when the test ends, or before.
 func StartIn(t testing.TB, dir string, flags ...string) *Server {
@@ -256,32 +214,6 @@ func (s *Server) get(ctx context.Context, t testing.TB, q Probe) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// Stop stops the server with SIGTERM, as an operator would, and returns an error if the server fails.
-func (s *Server) Stop() error {
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-s.exited:
-	case <-time.After(StartTimeout):
-		s.Kill()
-		return fmt.Errorf("the server did not stop within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
-	}
-	if !s.process.ProcessState.Success() {
-		return fmt.Errorf("the server exited with %s; the last lines of its log:\n%s", s.process.ProcessState, s.tail(40))
-	}
-	return nil
-}
-
-// Kill kills the server at once, as a power failure would.
-func (s *Server) Kill() {
-	_ = s.process.Process.Kill()
-	<-s.exited
-}
-
-// PID is the process ID of the server.
-func (s *Server) PID() int { return s.process.Process.Pid }
-
 // Config returns the configuration of a client of user for the server.
 func (s *Server) Config(user User) *rest.Config {
 	config := rest.AnonymousClientConfig(s.base)
@@ -308,23 +240,6 @@ func (s *Server) client(t testing.TB, user User) *http.Client {
 
 // Kubeconfig returns the path of the kubeconfig of administrators.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.Root, "admin.kubeconfig") }
-
-func (s *Server) waitUntilReady() error {
-	deadline := time.Now().Add(StartTimeout)
-	for last := errors.New("no response"); ; {
-		select {
-		case <-s.exited:
-			return fmt.Errorf("the server exited with %s", s.process.ProcessState)
-		case <-time.After(50 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("the server is not ready after %s: %w", StartTimeout, last)
-		}
-		if last = s.ready(); last == nil {
-			return nil
-		}
-	}
-}
 
 // authorities returns the configuration that the server writes for administrators.
 func (s *Server) authorities() (*rest.Config, error) {
@@ -363,39 +278,8 @@ func (s *Server) ready() error {
 	return nil
 }
 
-// panics are log messages that the libraries of the server write after a panic.
-var panics = [][]byte{
-	[]byte("Observed a panic"),
-	[]byte("panic serving"),
-	[]byte("apiserver panic'd"),
-	[]byte("\npanic: "),
-	[]byte("goroutine 1 ["),
-}
-
-// Panics returns an error if the log of the server contains a panic, with the lines around the first one.
-func (s *Server) Panics() error {
-	content, err := os.ReadFile(s.Log)
-	if err != nil {
-		return err
-	}
-	for _, text := range panics {
-		if at := bytes.Index(content, text); at >= 0 {
-			return fmt.Errorf("the server panicked:\n%s", content[max(0, at-500):min(len(content), at+4000)])
-		}
-	}
-	return nil
-}
-
-func (s *Server) tail(lines int) string {
-	content, err := os.ReadFile(s.Log)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(string(bytes.TrimSpace(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-func writeTokens(file string, users ...User) error {
+// WriteTokens writes a file for --token-auth-file.
+func WriteTokens(file string, users ...User) error {
 	var lines strings.Builder
 	for _, u := range users {
 		fmt.Fprintf(&lines, "%s,%s,uid-of-%s,\"%s\"\n", u.Token, u.Name, u.Name, strings.Join(u.Groups, ","))

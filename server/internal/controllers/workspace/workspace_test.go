@@ -157,10 +157,10 @@ func TestTheNextStepOfAWorkspace(t *testing.T) {
 				return c.Status == metav1.ConditionFalse && c.Reason == tenancyv1alpha1.ReasonUnschedulable && o.ws.Annotations[tenancyv1alpha1.ClusterAnnotation] == ""
 			},
 		},
-		"one for another shard: a condition that names it": {
+		"one for which no shard responds: a condition with the reason": {
 			[]objecttest.Object{workspace(func(*tenancyv1alpha1.Workspace) {}), shard("there")},
 			func(o outcome) bool {
-				return strings.Contains(condition(o.ws, tenancyv1alpha1.WorkspaceScheduled).Message, "there") && o.ws.Spec.Cluster == ""
+				return strings.Contains(condition(o.ws, tenancyv1alpha1.WorkspaceScheduled).Message, "1 not responding") && o.ws.Spec.Cluster == ""
 			},
 		},
 		"one of a type that does not exist: a condition": {

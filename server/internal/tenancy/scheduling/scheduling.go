@@ -43,6 +43,10 @@ type Scheduler struct {
 	Types           *workspacetypes.Types
 	// ShardName is the name of this shard, ExternalURL its URL for users.
 	ShardName, ExternalURL string
+	// Placement is the rule for choosing among the shards that accept a workspace; empty means Locality.
+	Placement Placement
+	// Answers reports whether another shard responds; nil if this is the only shard.
+	Answers func(shard string) bool
 
 	clusterArrivals, workspaceArrivals *arrivals
 }
@@ -70,18 +74,14 @@ func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var fit []string
-	for _, shard := range all {
-		if _, excluded := shard.Annotations[corev1alpha1.UnschedulableAnnotation]; !excluded && selector.Matches(labels.Set(shard.Labels)) {
-			fit = append(fit, shard.Name)
-		}
-	}
-	if len(fit) == 0 {
-		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the selector %q in spec.location and accepts new "+
-			"workspaces", len(all), selector)}
-	}
-	return fit[mathrand.IntN(len(fit))], nil
+	return choice{
+		placement: s.Placement, selector: selector, own: s.ShardName, organization: logicalcluster.Of(ws) == logicalcluster.Root,
+		answers: s.answers, random: mathrand.IntN,
+	}.choose(all)
 }
+
+// answers reports whether another shard responds. Without sharding, no other shard does.
+func (s *Scheduler) answers(shard string) bool { return s.Answers != nil && s.Answers(shard) }
 
 // NewName returns the name of a new logical cluster: 16 random characters of base 36.
 func NewName() logicalcluster.Name {

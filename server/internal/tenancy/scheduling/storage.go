@@ -135,14 +135,14 @@ func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstruc
 	if ws.Spec.Mount != nil || ws.Spec.Cluster != "" {
 		return "", nil, nil
 	}
-	shard, err := s.Shard(ws)
-	if err != nil || shard != s.ShardName {
-		return "", nil, err
-	}
 	if ws.Annotations == nil {
 		ws.Annotations = map[string]string{}
 	}
 	ws.Annotations[logicalcluster.AnnotationKey] = string(parent)
+	shard, err := s.Shard(ws)
+	if err != nil || shard != s.ShardName {
+		return "", nil, err
+	}
 	name := NewName()
 	lc, err := s.LogicalCluster(ws, name)
 	if err != nil {
