@@ -170,6 +170,7 @@ var serverOrder = [][]string{
 	{"server/internal/tenancy"},
 	{"server/internal/objecttest"},
 	{"server/internal/storage"},
+	{"server/internal/controllers/runner"},
 	{"server/internal/process", "server/internal/request/cancellation",
 		"server/internal/apis/conditions", "server/internal/apis/derived", "server/internal/apis/expressions"},
 	{"server/internal/informers"},

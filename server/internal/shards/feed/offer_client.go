@@ -1,0 +1,203 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// InstanceHeader is a header of every response of the cache server. Its value changes when the content is lost.
+const InstanceHeader = "X-Kcp-Cache-Instance"
+
+// pageSize is how many objects are read at a time. The cache server may return fewer.
+const pageSize = 250
+
+// cacheClient reads and writes the objects of one shard in the cache server.
+type cacheClient struct {
+	shard string
+	rest  rest.Interface
+
+	mu       sync.Mutex
+	instance string // of the last response
+}
+
+func newCacheClient(config *rest.Config, shard string) (*cacheClient, error) {
+	c := &cacheClient{shard: shard}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	types := runtime.NewScheme()
+	metav1.AddToGroupVersion(types, metav1.Unversioned)
+	if err := corev1alpha1.AddToScheme(types); err != nil {
+		return nil, err
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(types).WithoutConversion()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{next, c.observe} })
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client of the cache server: %w", err)
+	}
+	c.rest = client
+	return c, nil
+}
+
+// observed passes on the instance of every response.
+type observed struct {
+	http.RoundTripper
+	observe func(instance string)
+}
+
+func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := o.RoundTripper.RoundTrip(r)
+	if err == nil {
+		o.observe(response.Header.Get(InstanceHeader))
+	}
+	return response, err
+}
+
+func (c *cacheClient) observe(instance string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.instance = instance
+}
+
+// Instance returns the instance of the cache server that responded last.
+func (c *cacheClient) Instance() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.instance
+}
+
+// path returns the path of a resource in a cluster, which may be *.
+func (c *cacheClient) path(shard string, resource schema.GroupVersionResource, cluster logicalcluster.Name) []string {
+	api := []string{"apis", resource.Group, resource.Version}
+	if resource.Group == "" {
+		api = []string{"api", resource.Version}
+	}
+	return append(append([]string{"shards", shard, "clusters", string(cluster)}, api...), resource.Resource)
+}
+
+// ping returns an error if the cache server does not respond, or refuses this shard.
+func (c *cacheClient) ping(ctx context.Context, resource schema.GroupVersionResource) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := c.rest.Get().AbsPath(c.path(c.shard, resource, "*")...).Param("limit", "1").Do(ctx).Raw()
+	return err
+}
+
+// create stores an object, and returns it as the server has it.
+func (c *cacheClient) create(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
+	return c.write(ctx, c.rest.Post().AbsPath(c.path(c.shard, i.kind.resource, cluster)...), content)
+}
+
+// update replaces the state of an object that content names by its UID and its resource version.
+func (c *cacheClient) update(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
+	return c.write(ctx, c.rest.Put().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...), content)
+}
+
+func (c *cacheClient) write(ctx context.Context, r *rest.Request, content map[string]any) (*metav1.ObjectMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	data, err := r.SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	stored := metav1.PartialObjectMetadata{}
+	return &stored.ObjectMeta, json.Unmarshal(data, &stored)
+}
+
+// get returns an object, or a NotFound error.
+func (c *cacheClient) get(ctx context.Context, cluster logicalcluster.Name, i id) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	data, err := c.rest.Get().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	return u, u.UnmarshalJSON(data)
+}
+
+// delete removes an object in one state. It succeeds if the object does not exist.
+func (c *cacheClient) delete(ctx context.Context, cluster logicalcluster.Name, i id, uid types.UID, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+	if err != nil {
+		return err
+	}
+	err = c.rest.Delete().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...).
+		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// list calls each for the objects of all clusters, page by page.
+func (c *cacheClient) list(ctx context.Context, shard string, resource schema.GroupVersionResource, each func(*unstructured.Unstructured)) error {
+	token := ""
+	for {
+		page, err := c.page(ctx, shard, resource, token)
+		if err != nil {
+			return fmt.Errorf("listing %s in the cache server: %w", resource.GroupResource(), err)
+		}
+		for n := range page.Items {
+			each(&page.Items[n])
+		}
+		if token = page.GetContinue(); token == "" {
+			return nil
+		}
+	}
+}
+
+func (c *cacheClient) page(ctx context.Context, shard string, resource schema.GroupVersionResource,
+	token string) (*unstructured.UnstructuredList, error) {
+	ctx, cancel := context.WithTimeout(ctx, 6*patience)
+	defer cancel()
+	r := c.rest.Get().AbsPath(c.path(shard, resource, "*")...).Param("limit", fmt.Sprint(pageSize))
+	if token != "" {
+		r = r.Param("continue", token)
+	}
+	data, err := r.Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	list := &unstructured.UnstructuredList{}
+	return list, list.UnmarshalJSON(data)
+}
+
+// ofAllShards returns a request for the objects of all shards and clusters.
+func (c *cacheClient) ofAllShards(resource schema.GroupVersionResource, options metav1.ListOptions) *rest.Request {
+	return c.rest.Get().AbsPath(c.path("*", resource, "*")...).
+		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.Unversioned)
+}
+
+// isUnavailable reports whether an error concerns the cache server and not one object.
+func isUnavailable(err error) bool {
+	var transport *url.Error
+	return errors.As(err, &transport) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsUnauthorized(err)
+}

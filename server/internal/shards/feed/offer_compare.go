@@ -1,0 +1,226 @@
+package feed
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// compareInterval is how often everything in the cache server is compared.
+	compareInterval = 10 * time.Minute
+	// pingInterval is how often an idle shard checks whether the cache server still has its content.
+	pingInterval = 15 * time.Second
+	// minBackoff and maxBackoff limit the delay before a cache server that does not respond is tried again.
+	minBackoff, maxBackoff = time.Second, 30 * time.Second
+)
+
+// follow compares everything at the start, when the cache server responds again or has lost its content, and every compareInterval, until
+// ctx ends.
+func (o *Offer) follow(ctx context.Context) {
+	backoff, instance := minBackoff, ""
+	var compared time.Time
+	for ctx.Err() == nil {
+		err := o.check(ctx, instance, compared)
+		delay := pingInterval
+		switch {
+		case err != nil && ctx.Err() == nil:
+			o.in.Metrics.failed()
+			klog.FromContext(ctx).V(2).Info("The cache server does not accept what this shard offers, will retry", decisionlog.Error, err)
+			delay, backoff = backoff, min(2*backoff, maxBackoff)
+		case !o.isConnected():
+			began, before := o.in.Clock.Now(), o.cache.Instance()
+			if err := o.compare(ctx); err != nil {
+				o.in.Metrics.failed()
+				klog.FromContext(ctx).V(2).Info("Comparing with the cache server failed, will retry", decisionlog.Error, err)
+				delay, backoff = backoff, min(2*backoff, maxBackoff)
+				break
+			}
+			instance, compared, backoff = before, began, minBackoff
+		}
+		o.sleep(ctx, delay/2+rand.N(delay/2))
+	}
+}
+
+// check sends a request to the cache server, and disconnects if it fails, if the content was lost, or if everything is to be compared.
+func (o *Offer) check(ctx context.Context, instance string, compared time.Time) error {
+	err := o.cache.ping(ctx, o.clusters.resource)
+	if err != nil || o.cache.Instance() != instance || o.in.Clock.Since(compared) >= compareInterval {
+		o.comparing.Lock()
+		defer o.comparing.Unlock()
+		o.connected = false
+	}
+	return err
+}
+
+func (o *Offer) isConnected() bool {
+	o.comparing.RLock()
+	defer o.comparing.RUnlock()
+	return o.connected
+}
+
+// sleep waits for a delay, or until a worker finds that the cache server does not respond.
+func (o *Offer) sleep(ctx context.Context, delay time.Duration) {
+	timer := o.in.Clock.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	case <-o.woken:
+	}
+}
+
+// wake makes follow check the cache server now.
+func (o *Offer) wake() {
+	select {
+	case o.woken <- struct{}{}:
+	default:
+	}
+}
+
+// compare reads everything that the cache server has of this shard, and then compares every logical cluster.
+func (o *Offer) compare(ctx context.Context) error {
+	o.comparing.Lock()
+	defer o.comparing.Unlock()
+	term, err := o.in.Term(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[logicalcluster.Name]*known{}
+	for _, k := range slices.Concat(o.kinds, []*kind{o.clusters, o.workspaces}) {
+		err := o.cache.list(ctx, o.in.Shard, k.resource, func(u *unstructured.Unstructured) {
+			cluster := logicalcluster.Of(u)
+			if found[cluster] == nil {
+				found[cluster] = &known{objects: map[id]*entry{}}
+			}
+			found[cluster].objects[id{k, u.GetName()}] = entryOf(u)
+			found[cluster].offered++
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if o.term == 0 {
+		o.term = term
+	}
+	all := o.pending.clusters()
+	for cluster := range found {
+		all[cluster] = true
+	}
+	for _, k := range o.kinds {
+		for _, cluster := range k.informer.LocalClusters() {
+			all[cluster] = true
+		}
+	}
+	o.mu.Lock()
+	o.known = found
+	o.mu.Unlock()
+	for cluster := range all { // before any is written: ancestors of what is offered stay offered
+		content, _, _ := o.content(cluster)
+		o.place(cluster, len(content) > 0)
+	}
+	o.connected = true
+	for cluster := range all {
+		o.enqueue(cluster)
+	}
+	return nil
+}
+
+// entryOf returns an object of the cache server. Its content has a sum that nothing else has if it cannot be read.
+func entryOf(u *unstructured.Unstructured) *entry {
+	annotations := u.GetAnnotations()
+	e := &entry{
+		uid: u.GetUID(), version: u.GetResourceVersion(), incarnation: annotations[IncarnationAnnotation],
+		original: origin{uid: types.UID(annotations[OriginalUIDAnnotation]), version: annotations[OriginalVersionAnnotation],
+			words: strings.Split(annotations[ReplicateAnnotation], ",")},
+		term: version(annotations[TermAnnotation]),
+	}
+	if u.GetKind() == "ClusterRoleBinding" {
+		binding := rbacv1.ClusterRoleBinding{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &binding); err == nil {
+			e.subjects = binding.Subjects
+		}
+	}
+	if _, of, err := measure(u.Object); err == nil {
+		e.sum = of
+	}
+	return e
+}
+
+// pending are the logical clusters with changes that are not offered yet.
+type pending struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	of map[logicalcluster.Name]times
+}
+
+// times are those of the first and the last change that may not be offered yet.
+type times struct{ first, last time.Time }
+
+func newPending(clock clock.PassiveClock) *pending {
+	return &pending{clock: clock, of: map[logicalcluster.Name]times{}}
+}
+
+func (p *pending) add(cluster logicalcluster.Name) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	if t, ok := p.of[cluster]; ok {
+		p.of[cluster] = times{t.first, now}
+		return
+	}
+	p.of[cluster] = times{now, now}
+}
+
+// since returns the time of the last change of a cluster.
+func (p *pending) since(cluster logicalcluster.Name) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[cluster].last
+}
+
+// done records that everything up to the change at a time is offered.
+func (p *pending) done(cluster logicalcluster.Name, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.of[cluster]; ok && t.last.Equal(at) {
+		delete(p.of, cluster)
+	} else if ok {
+		p.of[cluster] = times{at, t.last}
+	}
+}
+
+func (p *pending) clusters() map[logicalcluster.Name]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[logicalcluster.Name]bool, len(p.of))
+	for cluster := range p.of {
+		all[cluster] = true
+	}
+	return all
+}
+
+// lag returns the age of the oldest change that is not offered.
+func (p *pending) lag() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, oldest := p.clock.Now(), time.Duration(0)
+	for _, t := range p.of {
+		oldest = max(oldest, now.Sub(t.first))
+	}
+	return oldest
+}

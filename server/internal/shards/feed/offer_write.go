@@ -1,0 +1,323 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// entry is an object in the cache server.
+type entry struct {
+	// uid and version are those that the cache server gave to the object.
+	uid     types.UID
+	version string
+	sum     sum
+	// incarnation, original and term are the annotations of the object.
+	incarnation string
+	original    origin
+	term        uint64
+	// subjects are those of a ClusterRoleBinding.
+	subjects []rbacv1.Subject
+	// encoded is the state on this shard that has the sum encodedSum and the size, so that it is not encoded again. Its UID is empty if
+	// there is none.
+	encoded    origin
+	encodedSum sum
+	size       int
+}
+
+// reconcile makes the cache server have what a logical cluster offers. While the cache server does not respond it does nothing: everything is
+// compared when it does.
+func (o *Offer) reconcile(ctx context.Context, key informers.Key) error {
+	o.comparing.RLock()
+	defer o.comparing.RUnlock()
+	if !o.connected {
+		return nil
+	}
+	since := o.pending.since(key.Cluster)
+	k := o.knownOf(key.Cluster)
+	d, err := o.settled(ctx, key.Cluster, k.objects)
+	if err == nil {
+		err = errors.Join(d.err, o.write(ctx, key.Cluster, k.objects, d))
+		o.keep(key.Cluster, k, len(d.excess))
+	}
+	if err != nil {
+		o.in.Metrics.failed()
+		if isUnavailable(err) {
+			o.wake()
+		}
+		return err
+	}
+	o.pending.done(key.Cluster, since)
+	return nil
+}
+
+// maxSettling limits how often a cluster is read again while its roles change.
+const maxSettling = 5
+
+// settled returns what a cluster is to offer, with roles and bindings of one moment: the informers of both kinds may be at different
+// revisions, and a role that was widened after a binding was removed must not meet that binding.
+func (o *Offer) settled(ctx context.Context, cluster logicalcluster.Name, known map[id]*entry) (desired, error) {
+	d := o.desired(cluster, known)
+	for range maxSettling {
+		if !d.changesRoles(known) {
+			return d, nil
+		}
+		for _, k := range o.kinds {
+			if k.isRBAC() {
+				if err := o.await(ctx, cluster, k); err != nil {
+					return d, fmt.Errorf("reading %s of logical cluster %s: %w", k.resource.Resource, cluster, err)
+				}
+			}
+		}
+		again := o.desired(cluster, known)
+		if slices.EqualFunc(d.roles, again.roles, origin.equal) {
+			return again, nil
+		}
+		d = again
+	}
+	return d, fmt.Errorf("the roles of logical cluster %s change faster than they are offered", cluster)
+}
+
+// await waits until the informer of a kind has what its cluster stores now.
+func (o *Offer) await(ctx context.Context, cluster logicalcluster.Name, k *kind) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	versions := func(ctx context.Context) (map[string]uint64, uint64, error) {
+		return o.in.Versions(logicalcluster.WithName(ctx, cluster), k.resource.GroupResource())
+	}
+	if k.rank == rankRole {
+		return o.in.Set.ClusterRoles.Await(ctx, cluster, versions)
+	}
+	return o.in.Set.ClusterRoleBindings.Await(ctx, cluster, versions)
+}
+
+// changesRoles reports whether a role or binding is to be created or changed.
+func (d *desired) changesRoles(known map[id]*entry) bool {
+	return slices.ContainsFunc(d.items, func(it item) bool { return it.kind.isRBAC() && it.differs(known[it.id]) })
+}
+
+// differs reports whether an object is to be written.
+func (it *item) differs(e *entry) bool { return e == nil || e.sum != it.sum }
+
+// write makes the cache server have what d says. At no time does it have more permissions, or fewer restrictions, than this shard had at the
+// last write or has now:
+//
+//  1. what grants is removed: bindings, subjects of bindings, and everything else but restrictions;
+//  2. places and restrictions are written, then content, roles, and at last bindings;
+//  3. restrictions and places that are gone are removed.
+//
+// An object that cannot be written does not block others, except those that it restricts.
+func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known map[id]*entry, d desired) error {
+	w := &writer{Offer: o, cluster: cluster, known: known}
+	gone := w.gone(d)
+	for _, i := range slices.Backward(gone) {
+		if i.kind.rank >= rankContent {
+			w.do(i.kind, w.remove(ctx, i))
+		}
+	}
+	if w.changesRoles(d) {
+		for _, it := range d.items {
+			if it.kind.rank == rankBinding {
+				w.do(it.kind, w.restrict(ctx, it))
+			}
+		}
+	}
+	for _, it := range d.items {
+		if !w.blocks(it.kind) {
+			w.do(it.kind, w.put(ctx, it, it.object))
+		}
+	}
+	for _, i := range gone {
+		if i.kind.rank < rankContent && w.mayRemove(i) {
+			w.do(i.kind, w.remove(ctx, i))
+		}
+	}
+	return errors.Join(w.errs...)
+}
+
+// writer writes one logical cluster.
+type writer struct {
+	*Offer
+	cluster logicalcluster.Name
+	known   map[id]*entry
+	errs    []error
+	// failed are the ranks of which a write failed.
+	failed map[rank]bool
+}
+
+func (w *writer) do(k *kind, err error) {
+	if err == nil {
+		return
+	}
+	if w.failed == nil {
+		w.failed = map[rank]bool{}
+	}
+	w.failed[k.rank] = true
+	w.errs = append(w.errs, err)
+}
+
+// blocks reports whether an object of a kind must wait because what restricts it could not be written.
+func (w *writer) blocks(k *kind) bool {
+	switch k.rank {
+	case rankContent:
+		return w.failed[rankRestrict]
+	case rankRole:
+		return w.failed[rankBinding]
+	case rankBinding:
+		return w.failed[rankBinding] || w.failed[rankRole]
+	}
+	return false
+}
+
+// gone returns the known objects that are no longer to be offered, in the order of their ranks and names.
+func (w *writer) gone(d desired) []id {
+	wanted := make(map[id]bool, len(d.items))
+	for _, it := range d.items {
+		wanted[it.id] = true
+	}
+	var gone []id
+	for i := range w.known {
+		if !wanted[i] {
+			gone = append(gone, i)
+		}
+	}
+	slices.SortFunc(gone, func(a, b id) int {
+		if a.kind.rank != b.kind.rank {
+			return int(a.kind.rank - b.kind.rank)
+		}
+		return compareStrings(a.name, b.name)
+	})
+	return gone
+}
+
+// changesRoles reports whether a role is to be changed.
+func (w *writer) changesRoles(d desired) bool {
+	return slices.ContainsFunc(d.items, func(it item) bool { return it.kind.rank == rankRole && it.differs(w.known[it.id]) })
+}
+
+// mayRemove reports whether an object may be removed. The Workspaces of clusters that other shards carry are not known at the start.
+func (w *writer) mayRemove(i id) bool { return i.kind.rank != rankPlace || w.neighbours.isComplete() }
+
+// restrict removes subjects from a known binding that no longer has them, without adding others.
+func (w *writer) restrict(ctx context.Context, it item) error {
+	e := w.known[it.id]
+	if e == nil || !it.differs(e) {
+		return nil
+	}
+	binding, ok := it.object.(*rbacv1.ClusterRoleBinding)
+	if !ok {
+		return nil
+	}
+	if e.original.uid != binding.UID {
+		return w.remove(ctx, it.id) // it may refer to another role now
+	}
+	kept := slices.DeleteFunc(slices.Clone(e.subjects), func(s rbacv1.Subject) bool { return !slices.Contains(binding.Subjects, s) })
+	if len(kept) == len(e.subjects) {
+		return nil
+	}
+	restricted := binding.DeepCopy()
+	restricted.Subjects = kept
+	return w.put(ctx, it, restricted)
+}
+
+// remove removes an object from the cache server.
+func (w *writer) remove(ctx context.Context, i id) error {
+	e := w.known[i]
+	err := w.cache.delete(ctx, w.cluster, i, e.uid, e.version)
+	if apierrors.IsConflict(err) {
+		return w.refresh(ctx, i, err)
+	}
+	if err != nil {
+		return fmt.Errorf("removing %s %s of logical cluster %s from the cache server: %w", i.kind.name, i.name, w.cluster, err)
+	}
+	delete(w.known, i)
+	return nil
+}
+
+// put creates or updates an object, unless the cache server has it already.
+func (w *writer) put(ctx context.Context, it item, obj object) error {
+	e := w.known[it.id]
+	if e != nil && !it.differs(e) {
+		e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
+		return nil
+	}
+	if err := w.mayReplace(it, e); err != nil {
+		return err
+	}
+	content, _, written, err := copyOf(it.kind, obj, it.origin.words, w.in.Incarnation)
+	if err != nil {
+		return err
+	}
+	stamp(content, it.origin.version, w.term)
+	stored, err := w.send(ctx, it.id, e, content)
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
+		return w.refresh(ctx, it.id, err)
+	case err != nil:
+		return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: %w", it.kind.name, it.name, w.cluster, err)
+	}
+	w.known[it.id] = &entry{
+		uid: stored.UID, version: stored.ResourceVersion, sum: written, incarnation: w.in.Incarnation, original: it.origin, term: w.term,
+		subjects: subjectsOf(obj), encoded: it.origin, encodedSum: it.sum, size: it.size,
+	}
+	return nil
+}
+
+func subjectsOf(obj object) []rbacv1.Subject {
+	if binding, ok := obj.(*rbacv1.ClusterRoleBinding); ok {
+		return binding.Subjects
+	}
+	return nil
+}
+
+// mayReplace returns an error if the object in the cache server is newer than the one that would replace it.
+func (w *writer) mayReplace(it item, e *entry) error {
+	if e == nil || e.incarnation != w.in.Incarnation {
+		return nil
+	}
+	switch {
+	case e.term > w.term:
+		return fmt.Errorf("offering %s %s of logical cluster %s: another process of this shard has become the leader, in term %d", it.kind.name,
+			it.name, w.cluster, e.term)
+	case version(e.original.version) > version(it.origin.version):
+		return fmt.Errorf("offering %s %s of logical cluster %s: the cache server has version %s, this process has read version %s only",
+			it.kind.name, it.name, w.cluster, e.original.version, it.origin.version)
+	}
+	return nil
+}
+
+// send creates an object, or replaces the known state of it.
+func (w *writer) send(ctx context.Context, i id, e *entry, content map[string]any) (*metav1.ObjectMeta, error) {
+	if e == nil {
+		return w.cache.create(ctx, w.cluster, i, content)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetUID(e.uid)
+	u.SetResourceVersion(e.version)
+	return w.cache.update(ctx, w.cluster, i, content)
+}
+
+// refresh reads an object whose state in the cache server is not the known one, and returns the cause so that the object is written again.
+func (w *writer) refresh(ctx context.Context, i id, cause error) error {
+	u, err := w.cache.get(ctx, w.cluster, i)
+	switch {
+	case apierrors.IsNotFound(err):
+		delete(w.known, i)
+	case err != nil:
+		return fmt.Errorf("reading %s %s of logical cluster %s in the cache server: %w", i.kind.name, i.name, w.cluster, err)
+	default:
+		w.known[i] = entryOf(u)
+	}
+	return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: its state there has changed: %w", i.kind.name, i.name, w.cluster,
+		cause)
+}
