@@ -19,6 +19,10 @@ help: ## List the targets.
 run: kcp ## Build and start the server, with its data in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
+.PHONY: run-sharded
+run-sharded: kcp ## Build and start a root shard and two more shards, with their data in .kcp-sharded.
+	KCP_BIN=$(BIN) $(GO) run ./test/sharded/run -directory=.kcp-sharded
+
 .PHONY: build
 build: kcp ## Build bin/kcp, the kubectl plugin and the operator.
 	$(GO) build -o $(BIN)/ ./operator/cmd/...
@@ -308,5 +312,5 @@ verify: generate lint ## Fail on stale generated files, lint findings and forbid
 	$(GO) test -count=1 ./test/repository
 
 .PHONY: clean
-clean: ## Remove bin/ and .kcp/.
-	rm -rf $(BIN) .kcp
+clean: ## Remove bin/, .kcp/ and .kcp-sharded/.
+	rm -rf $(BIN) .kcp .kcp-sharded

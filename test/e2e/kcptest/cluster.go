@@ -38,6 +38,21 @@ type Cluster struct {
 func (s *Server) Cluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := s.Named("test" + Suffix())
+	if s.installed != nil {
+		c = s.clusterOnShard(t)
+	} else {
+		c.createLogicalCluster(t)
+	}
+	Eventually(t, "the namespace default exists", func(ctx context.Context) error {
+		_, err := c.Kube(t, Masters).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	return c
+}
+
+// createLogicalCluster creates a logical cluster that is no workspace, and waits until it is ready.
+func (c *Cluster) createLogicalCluster(t testing.TB) {
+	t.Helper()
 	ctx := Context(t)
 	logicalClusters := c.Dynamic(t, Masters).Resource(LogicalClusters)
 	_, err := logicalClusters.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -57,11 +72,6 @@ func (s *Server) Cluster(t testing.TB) *Cluster {
 		}
 		return nil
 	})
-	Eventually(t, "the namespace default exists", func(ctx context.Context) error {
-		_, err := c.Kube(t, Masters).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
-	return c
 }
 
 // Named returns the logical cluster with that name or path, which need not exist.

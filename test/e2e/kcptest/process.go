@@ -37,7 +37,8 @@ func BeginProcess(name, log, program string, args ...string) (*Process, error) {
 	p := &Process{Log: log, name: name, command: exec.Command(binary, args...), exited: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr = output, output
 	p.command.Env = append([]string{mutationDetector + "=true"}, os.Environ()...)
-	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// In its own group, the process does not receive the signal of Ctrl+C, so that its parent can stop it in an orderly way.
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", binary, err)
 	}

@@ -55,17 +55,32 @@ type Server struct {
 	Root string
 	*Process
 
+	// installed is the installation that the server is a front proxy of, if there is one.
+	installed *Installed
 	// base has the certificate authorities with which clients verify the server.
 	base    *rest.Config
 	clients sync.Map // user → *http.Client: one connection for each user, regardless of the number of clients
 }
 
-// Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server.
+// Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server. If InstalledVariable is set, the
+// server is a front proxy of an installation that runs already.
 func Main(m *testing.M, server **Server, flags ...string) {
 	os.Exit(run(m, server, flags))
 }
 
 func run(m *testing.M, server **Server, flags []string) int {
+	if file := os.Getenv(InstalledVariable); file != "" {
+		s, err := installed(file)
+		if err == nil && len(flags) > 0 {
+			err = fmt.Errorf("%s: the tests of this package need a server with %s", InstalledVariable, strings.Join(flags, " "))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		*server = s
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "kcp-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

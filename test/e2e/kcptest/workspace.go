@@ -33,6 +33,15 @@ func Workspace(name, path, typeName string) *unstructured.Unstructured {
 	}}
 }
 
+// On lets a Workspace object select the shard with that name.
+func On(shard string, ws *unstructured.Unstructured) *unstructured.Unstructured {
+	labels := map[string]any{"matchLabels": map[string]any{"name": shard}}
+	if err := unstructured.SetNestedMap(ws.Object, labels, "spec", "location", "selector"); err != nil {
+		panic(err) // the object has no such field of another type
+	}
+	return ws
+}
+
 // CreateWorkspace creates a workspace in the cluster as user, and waits until it is ready. The returned cluster has the path of the
 // workspace as its name.
 func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unstructured) *Cluster {

@@ -1,0 +1,45 @@
+// Package sharding tests an installation of several processes: a root shard, two more shards, a cache server and front proxies.
+package sharding
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
+)
+
+// installation is shared by the tests that disturb no process. Each test has its own workspaces in it.
+var installation *sharded.Installation
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "kcp-sharding-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if installation, err = sharded.Start(dir, options()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := installation.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+func options() sharded.Options {
+	return sharded.Options{
+		Shards: 2,
+		Users:  []kcptest.User{kcptest.Masters, kcptest.Alice, kcptest.Bob, kcptest.Victor, kcptest.Stranger},
+	}
+}
+
+// root returns the workspace root at the root shard.
+func root() *kcptest.Cluster { return installation.Root().Server().Named("root") }
