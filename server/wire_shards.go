@@ -18,7 +18,9 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -38,6 +40,9 @@ type installation struct {
 
 	registry *shards.Registry
 	usage    *usage
+	// holders finds the shard of a logical cluster, places answers peers what this shard holds.
+	holders *placement.Holders
+	places  *tree.Places
 }
 
 // newInstallation returns the parts, and nil for a single shard.
@@ -62,6 +67,8 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 		return nil, err
 	}
 	i.usage = newUsage(backend, tenancy)
+	i.holders = placement.New(tenancy.set, opts.ShardName)
+	i.serveTree(ctx)
 	peers.Handle(i.calls, shards.CallState, []peers.Kind{peers.Shard}, shards.ServeState(i.state))
 	if opts.Sharding.IsRoot() {
 		return i, i.beRoot(ctx)
