@@ -41,8 +41,9 @@ type installation struct {
 	registry *shards.Registry
 	usage    *usage
 	// holders finds the shard of a logical cluster, places answers peers what this shard holds.
-	holders *placement.Holders
-	places  *tree.Places
+	holders  *placement.Holders
+	places   *tree.Places
+	offering *offering
 }
 
 // newInstallation returns the parts, and nil for a single shard.
@@ -69,6 +70,9 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	i.usage = newUsage(backend, tenancy)
 	i.holders = placement.New(tenancy.set, opts.ShardName)
 	i.serveTree(ctx)
+	if i.offering, err = i.newOffering(); err != nil {
+		return nil, err
+	}
 	peers.Handle(i.calls, shards.CallState, []peers.Kind{peers.Shard}, shards.ServeState(i.state))
 	if opts.Sharding.IsRoot() {
 		return i, i.beRoot(ctx)
