@@ -44,6 +44,8 @@ type installation struct {
 	holders  *placement.Holders
 	places   *tree.Places
 	offering *offering
+	// cache is nil unless this shard serves the cache of the installation.
+	cache *cache
 }
 
 // newInstallation returns the parts, and nil for a single shard.
@@ -121,6 +123,11 @@ func (i *installation) beRoot(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if i.opts.Sharding.CacheKubeconfig == "" {
+		if i.cache, err = i.newCache(); err != nil {
+			return err
+		}
 	}
 	i.registry = &shards.Registry{Shards: i.tenancy.stored["shards"], Installation: id}
 	peers.Handle(i.calls, shards.CallRegister, []peers.Kind{peers.Shard}, i.registry.Register)
@@ -211,12 +218,23 @@ func (i *installation) withCalls(next http.Handler) http.Handler {
 	return i.calls.WithCalls(next)
 }
 
+// withCache serves the cache of the installation, which does not depend on the state of this shard.
+func (i *installation) withCache(next http.Handler) http.Handler {
+	if i == nil || i.cache == nil {
+		return next
+	}
+	return i.cache.with(next)
+}
+
 // joinInstallation registers this shard, if it is one of several.
 func (s *server) joinInstallation(hook genericapiserver.PostStartHookContext) error {
 	if s.installation == nil {
 		return nil
 	}
 	s.background.Go(func() { s.installation.authorities.Run(hook, 1) })
+	if s.installation.cache != nil {
+		s.background.Go(func() { s.installation.cache.run(hook) })
+	}
 	later, err := s.installation.join(hook)
 	if later != nil {
 		s.background.Go(func() { later(hook) })
