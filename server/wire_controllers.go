@@ -69,7 +69,7 @@ func (s *server) newControllers(set *informers.Set) []runnable {
 		server: s, clients: s.clients, set: set, stored: s.tenancy.stored, remains: s.backend.Remains(s.up.definitionOptions),
 		objects: &runner.ObjectEvents{},
 	}
-	return slices.Concat(c.ofKubernetes(), c.ofTenancy(), s.installation.controllers(), s.installation.offer(set))
+	return slices.Concat(c.ofKubernetes(), c.ofTenancy(), c.betweenShards(), s.installation.controllers())
 }
 
 // ofKubernetes returns the controllers that do what those of kube-controller-manager do.
@@ -116,10 +116,12 @@ func (c controllers) ofTenancy() []runnable {
 	return []runnable{
 		logicalcluster.New(logicalcluster.Inputs{
 			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.StoredResources, Serves: c.served.custom.List,
-			Remains: c.remains, Clusters: clusters, Workspaces: workspaces, ExternalURL: c.opts.ShardExternalURL, Clock: c.clock,
+			Remains: c.remains, Clusters: clusters, Workspaces: workspaces, Left: c.installation.leftFunc(), ExternalURL: c.opts.ShardExternalURL,
+			Clock: c.clock,
 		}),
 		workspace.New(workspace.Inputs{
-			Set: c.set, Scheduler: c.tenancy.scheduler, Clusters: clusters, Workspaces: workspaces, Clock: c.clock,
+			Set: c.set, Scheduler: c.tenancy.scheduler, Clusters: clusters, Workspaces: workspaces, Elsewhere: c.installation.deleteElsewhere(),
+			Clock: c.clock,
 		}),
 		workspacetype.New(workspacetype.Inputs{Set: c.set, Dynamic: c.dynamic}),
 		mount.New(mount.Inputs{

@@ -49,7 +49,6 @@ var Kinds = []Kind{
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "clusterroles"},
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), "clusterrolebindings"},
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"), "workspaces"},
-	{tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceAuthenticationConfiguration"), "workspaceauthenticationconfigurations"},
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"), "workspacetypes"},
 }
 

@@ -1,6 +1,8 @@
 package informers
 
 import (
+	"iter"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -27,6 +29,17 @@ func (l Lister[T]) typed(obj runtime.Object, ok bool, name string) (T, error) {
 		return none, apierrors.NewNotFound(l.resource.GroupResource(), name)
 	}
 	return obj.(T), nil
+}
+
+// All yields the objects of this shard, each as it is when it is its turn.
+func (l Lister[T]) All() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, key := range l.store.keys() {
+			if obj, ok := l.store.get(key); ok && !yield(obj.(T)) {
+				return
+			}
+		}
+	}
 }
 
 // List returns the objects of one cluster.

@@ -38,15 +38,18 @@ var readStored = map[string][]string{
 	},
 	"v1alpha1.LogicalClusterStatus.Conditions": {
 		"internal/controllers/logicalcluster.show",      // writes a stored object
-		"internal/controllers/workspace.showRemoval",    // of a logical cluster that is being deleted, which has its conditions
 		"internal/informers/transitions.logicalCluster", // of a logical cluster that is being deleted
+		"internal/shards/workspaces.StateOf",            // of a logical cluster that is being deleted, which has its conditions
+		"internal/shards/workspaces.logicalCluster",     // writes an object that is not stored
+		"internal/tenancy/scheduling.MirrorRemoval",     // of a logical cluster that is being deleted, which has its conditions
 	},
 	"v1alpha1.WorkspaceStatus.Conditions": {
-		"internal/controllers/mount.show",            // writes a stored object
-		"internal/controllers/workspace.schedule",    // writes a stored object
-		"internal/controllers/workspace.showRemoval", // writes a stored object
-		"internal/tenancy/scheduling.MirrorStatus",   // writes a stored object
-		"internal/tenancy/scheduling.SetLocation",    // writes a stored or a new workspace
+		"internal/controllers/mount.show",               // writes a stored object
+		"internal/controllers/workspace.setUnscheduled", // writes a stored object
+		"internal/shards/workspaces.mirror",             // writes a stored object
+		"internal/tenancy/scheduling.MirrorRemoval",     // writes a stored object
+		"internal/tenancy/scheduling.MirrorStatus",      // writes a stored object
+		"internal/tenancy/scheduling.SetLocation",       // writes a stored or a new workspace
 	},
 }
 

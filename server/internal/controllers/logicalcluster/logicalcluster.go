@@ -40,6 +40,8 @@ type Inputs struct {
 	Remains *storage.Remains
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
+	// Left reports whether this shard has a LogicalCluster that it does not hold, because it is moved; nil if this is the only shard.
+	Left func(context.Context, logicalcluster.Name) (bool, error)
 	// ExternalURL of the installation, without a trailing slash.
 	ExternalURL string
 	Clock       clock.WithDelayedExecution
@@ -167,13 +169,20 @@ func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
 }
 
 // suspect reports whether the workspace of a logical cluster may have been deleted while no server was running: the cluster is older than
-// this process, and the informer does not have the workspace.
+// this process, and the informer does not have the workspace. If the workspace is on another shard, that shard has the cluster deleted: that
+// this one does not find the workspace says nothing.
 func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
 	owner := lc.Spec.Owner
 	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {
 		return false
 	}
-	_, err := r.Set.Workspaces.Get(logicalcluster.Name(owner.Cluster), "", owner.Name)
+	parent := logicalcluster.Name(owner.Cluster)
+	if r.Left != nil {
+		if _, err := r.Set.LogicalClusters.GetLocal(parent, "", corev1alpha1.LogicalClusterName); err != nil {
+			return false
+		}
+	}
+	_, err := r.Set.Workspaces.Get(parent, "", owner.Name)
 	return apierrors.IsNotFound(err)
 }
 
@@ -187,6 +196,11 @@ func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1al
 		return true, nil
 	}
 	owner := lc.Spec.Owner
+	if r.Left != nil {
+		if left, err := r.Left(ctx, logicalcluster.Name(owner.Cluster)); err != nil || left {
+			return false, err
+		}
+	}
 	found := &tenancyv1alpha1.Workspace{}
 	err := r.Workspaces.Get(logicalcluster.WithName(ctx, logicalcluster.Name(owner.Cluster)), owner.Name, found)
 	if err == nil && found.UID == owner.UID {

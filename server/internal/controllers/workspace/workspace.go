@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 
@@ -31,8 +30,12 @@ type Inputs struct {
 	Scheduler *scheduling.Scheduler
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
+	Elsewhere            Delete // nil if there is no other shard
 	Clock                clock.PassiveClock
 }
+
+// Delete deletes the logical cluster of a workspace on another shard. It returns nil when that is deleted, and will never exist again.
+type Delete func(ctx context.Context, ws *tenancyv1alpha1.Workspace, cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error)
 
 // grace is how long the LogicalCluster of a scheduled workspace may be unknown before the workspace is unavailable.
 const grace = time.Minute
@@ -82,6 +85,12 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	ws, err := r.Set.Workspaces.Get(key.Cluster, "", key.Name)
 	if err != nil {
 		return runner.IgnoreNotFound(err)
+	}
+	if r.Scheduler.IsElsewhere(ws) {
+		return r.reconcileElsewhere(ctx, key, ws)
+	}
+	if err := r.stranded(ws); err != nil {
+		return err
 	}
 	lc, err := r.logicalCluster(ws)
 	if err != nil || r.settled(ws, lc) {
@@ -156,50 +165,34 @@ func (r *reconciler) isExpected(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.
 
 // settled reports whether a workspace needs no change.
 func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
-	if ws.DeletionTimestamp != nil || ws.Spec.Mount != nil || ws.Spec.Cluster == "" || lc == nil {
+	if ws.DeletionTimestamp != nil || ws.Spec.Mount != nil || ws.Spec.Cluster == "" {
 		return ws.Spec.Mount != nil && ws.DeletionTimestamp == nil
 	}
-	return ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady && lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady &&
+	if r.Scheduler.IsElsewhere(ws) {
+		return true // its shard reports what it shows
+	}
+	return lc != nil && ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady && lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady &&
 		len(ws.Status.Initializers) == 0 && slices.Equal(ws.Status.Terminators, lc.Status.Terminators) && ws.Spec.URL == r.url(lc)
 }
 
-// schedule creates the logical cluster of a workspace, or sets a condition with the reason why that is impossible.
+// schedule creates the logical cluster of a workspace, or sets a condition with the reason why that is impossible. The shard and the name are
+// stored first: after a crash the controller creates the same logical cluster, and no second one.
 func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	name := logicalcluster.Name(ws.Annotations[tenancyv1alpha1.ClusterAnnotation])
-	if !scheduling.IsNewName(name) { // only this controller chooses names
-		name = ""
-	}
-	shard, err := r.Scheduler.Shard(ws)
-	var impossible scheduling.UnschedulableError
-	switch {
-	case err == nil && shard != r.Scheduler.ShardName:
-		impossible.Reason = "shard " + shard + " cannot be reached from here"
-	case err != nil && !errors.As(err, &impossible):
-		return err
-	case err == nil && name == "":
-		// The name is stored first: after a crash the controller creates the same logical cluster, and no second one.
-		ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = string(scheduling.NewName())
-		if !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) {
-			ws.Finalizers = append(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	if !scheduling.IsNewName(name) { // only the scheduler chooses names
+		shard, err := r.Scheduler.Shard(ws)
+		if err == nil {
+			scheduling.SetPlacement(ws, shard, scheduling.NewName())
+			return nil
 		}
-		return nil
+		return r.unscheduled(ctx, key, ws, err)
 	}
-	var lc *corev1alpha1.LogicalCluster
-	if impossible.Reason == "" {
-		lc, err = r.Scheduler.LogicalCluster(ws, name)
-		if apierrors.IsNotFound(err) {
-			impossible.Reason = err.Error()
-		} else if err != nil {
-			return err
-		}
+	lc, err := r.Scheduler.LogicalCluster(ws, name)
+	if err != nil {
+		return r.unscheduled(ctx, key, ws, err)
 	}
-	if impossible.Reason != "" {
-		decisionlog.ForChange(ctx, key.Cluster).Info("Workspace cannot be scheduled", decisionlog.Cluster, key.Cluster,
-			decisionlog.Name, key.Name, decisionlog.Reason, impossible.Reason)
-		r.waiting.Add(key)
-		conditions.Set(&ws.Status.Conditions,
-			conditions.FromError(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
-		return nil
+	if r.Scheduler.IsElsewhere(ws) {
+		return r.createElsewhere(ctx, ws, name, lc)
 	}
 	if err := r.create(logicalcluster.WithName(ctx, name), ws, lc); err != nil {
 		return err
@@ -209,6 +202,25 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	}
 	r.Scheduler.SetLocation(ws, name, lc)
 	return nil
+}
+
+// unscheduled sets a condition with the reason why a workspace has no shard or no type, until one of these changes.
+func (r *reconciler) unscheduled(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace, err error) error {
+	var impossible scheduling.UnschedulableError
+	if apierrors.IsNotFound(err) { // its type
+		impossible.Reason = err.Error()
+	} else if !errors.As(err, &impossible) {
+		return err
+	}
+	decisionlog.ForChange(ctx, key.Cluster).Info("Workspace cannot be scheduled", decisionlog.Cluster, key.Cluster,
+		decisionlog.Name, key.Name, decisionlog.Reason, impossible.Reason)
+	r.waiting.Add(key)
+	setUnscheduled(ws, impossible)
+	return nil
+}
+
+func setUnscheduled(ws *tenancyv1alpha1.Workspace, reason error) {
+	conditions.Set(&ws.Status.Conditions, conditions.FromError(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, reason))
 }
 
 // create stores the LogicalCluster of a workspace. If its name is taken, the workspace is left without one.
@@ -222,14 +234,14 @@ func (r *reconciler) create(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		return err
 	}
 	if !owns(ws, existing) {
-		delete(ws.Annotations, tenancyv1alpha1.ClusterAnnotation)
+		scheduling.RemovePlacement(ws)
 	}
 	return nil
 }
 
 // remove deletes the logical cluster of a workspace that is being deleted, and then the workspace.
 func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
-	ours := slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	ours, held := finalizers(ws)
 	inside := logicalcluster.WithName(ctx, clusterOf(ws))
 	if lc == nil && ours && clusterOf(ws) != "" { // the informer may not have it yet
 		live := &corev1alpha1.LogicalCluster{}
@@ -242,7 +254,6 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 			return err
 		}
 	}
-	held := len(ws.Finalizers) > 1 || (len(ws.Finalizers) == 1 && !ours)
 	switch {
 	case lc != nil && !held && lc.DeletionTimestamp == nil:
 		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted)
@@ -250,15 +261,26 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
 		return nil // most are deleted before there is anything to show
 	case lc == nil && !held:
-		return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
-			if live := obj.(*tenancyv1alpha1.Workspace); live.UID != ws.UID || !slices.Equal(live.Finalizers, ws.Finalizers) {
-				return apierrors.NewConflict(resource, ws.Name, errChanged)
-			}
-			return nil
-		})
+		return r.delete(ctx, ws)
 	}
 	return r.Workspaces.Update(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
-		showRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
+		scheduling.MirrorRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
+		return nil
+	})
+}
+
+// finalizers reports whether a workspace has the finalizer of this controller, and whether others hold it.
+func finalizers(ws *tenancyv1alpha1.Workspace) (ours, held bool) {
+	ours = slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	return ours, len(ws.Finalizers) > 1 || (len(ws.Finalizers) == 1 && !ours)
+}
+
+// delete removes a workspace, whose logical cluster does not exist, unless it has changed.
+func (r *reconciler) delete(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
+	return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+		if live := obj.(*tenancyv1alpha1.Workspace); live.UID != ws.UID || !slices.Equal(live.Finalizers, ws.Finalizers) {
+			return apierrors.NewConflict(resource, ws.Name, errChanged)
+		}
 		return nil
 	})
 }
@@ -281,24 +303,6 @@ func (r *reconciler) replace(ctx context.Context, ws *tenancyv1alpha1.Workspace)
 }
 
 var errChanged = errors.New("the object has changed")
-
-// showRemoval writes into a workspace that is being deleted what its logical cluster waits for, if that exists.
-func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
-	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseDeleting
-	if lc == nil {
-		ws.Finalizers = slices.DeleteFunc(ws.Finalizers, func(f string) bool { return f == tenancyv1alpha1.LogicalClusterFinalizer })
-	} else {
-		if ws.Status.Terminators = lc.Status.Terminators; len(ws.Status.Terminators) > 0 {
-			ws.Status.Phase = corev1alpha1.LogicalClusterPhaseTerminating
-		}
-		for _, condition := range lc.Status.Conditions {
-			if condition.Type == tenancyv1alpha1.WorkspaceContentDeleted {
-				conditions.Set(&ws.Status.Conditions, condition)
-			}
-		}
-	}
-	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
-}
 
 // commit replaces live by wanted, unless live has changed.
 func (r *reconciler) commit(ctx context.Context, live, wanted *tenancyv1alpha1.Workspace) error {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -22,7 +23,8 @@ type Inputs struct {
 	Set *informers.Set
 	// Shard is the name of this shard.
 	Shard string
-	Cache *Client
+	// Cache has the URL of the cache server, which ends in /services/cache, and the certificate of this shard.
+	Cache *rest.Config
 	// Incarnation is the ID of the store of this shard.
 	Incarnation string
 	// Term returns a number that is higher than those of all former leaders of the same incarnation.
@@ -42,7 +44,7 @@ type Inputs struct {
 type Offer struct {
 	in         Inputs
 	controller *runner.Controller
-	cache      *Client
+	cache      *cacheClient
 	neighbours *neighbours
 	pending    *pending
 	woken      chan struct{}
@@ -57,27 +59,31 @@ type Offer struct {
 
 	mu    sync.Mutex // guards what follows
 	tree  tree
-	known map[logicalcluster.Name]*written
+	known map[logicalcluster.Name]*known
 }
 
-// written is what the cache server has of a logical cluster. The worker of the cluster owns the maps in it.
-type written struct {
+// known is what the cache server has of a logical cluster. The worker of the cluster owns the maps in it.
+type known struct {
 	objects map[id]*entry
 	// offered and excess are the numbers of objects in the cache server, and over the limits. Offer.mu guards them.
 	offered, excess int
 }
 
 // NewOffer returns an Offer, which does nothing until Run. The handlers that it adds to the informers end with the branch that Set is.
-func NewOffer(in Inputs) *Offer {
+func NewOffer(in Inputs) (*Offer, error) {
+	cache, err := newCacheClient(in.Cache, in.Shard)
+	if err != nil {
+		return nil, err
+	}
 	o := &Offer{
-		in: in, cache: in.Cache, pending: newPending(in.Clock), woken: make(chan struct{}, 1), tree: newTree(),
-		known: map[logicalcluster.Name]*written{},
+		in: in, cache: cache, pending: newPending(in.Clock), woken: make(chan struct{}, 1), tree: newTree(),
+		known: map[logicalcluster.Name]*known{},
 	}
 	o.kinds, o.clusters, o.workspaces = kindsOf(in.Set)
 	o.controller = runner.New("feed-offer", workers, o.reconcile)
 	o.controller.ExpectFailures()
 	o.neighbours = newNeighbours(o)
-	return o
+	return o, nil
 }
 
 // workers is the number of logical clusters that are written at a time. Each is written by one worker, one object after the other.
@@ -160,17 +166,17 @@ func (o *Offer) hasChild(cluster logicalcluster.Name, workspace string) bool {
 }
 
 // knownOf returns what the cache server has of a cluster.
-func (o *Offer) knownOf(cluster logicalcluster.Name) *written {
+func (o *Offer) knownOf(cluster logicalcluster.Name) *known {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if k := o.known[cluster]; k != nil {
 		return k
 	}
-	return &written{objects: map[id]*entry{}}
+	return &known{objects: map[id]*entry{}}
 }
 
 // keep records what the cache server has of a cluster. A cluster without objects takes no memory.
-func (o *Offer) keep(cluster logicalcluster.Name, k *written, excess int) {
+func (o *Offer) keep(cluster logicalcluster.Name, k *known, excess int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if k.offered, k.excess = len(k.objects), excess; k.offered == 0 && k.excess == 0 {

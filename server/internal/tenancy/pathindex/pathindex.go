@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -163,6 +164,34 @@ func (t *Index) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) 
 		return "", false
 	}
 	return logicalcluster.Name(lc.Spec.Owner.Cluster), true
+}
+
+// maxAncestors limits how many ancestors of a cluster are followed. A path has at most logicalcluster.MaxPathLength bytes.
+const maxAncestors = logicalcluster.MaxPathLength / 2
+
+// Ancestors returns the logical clusters above one of this shard, from the outermost to the parent. false means that they are not known: one
+// of them moved to another shard, or does not exist.
+func (t *Index) Ancestors(cluster logicalcluster.Name) ([]logicalcluster.Name, bool) {
+	var above []logicalcluster.Name
+	for len(above) < maxAncestors {
+		lc, err := t.clusters.GetAnywhere(cluster, "", corev1alpha1.LogicalClusterName)
+		if err != nil {
+			return nil, false
+		}
+		if recorded := lc.Annotations[tenancyv1alpha1.AncestorsAnnotation]; recorded != "" {
+			for _, name := range slices.Backward(strings.Split(recorded, ",")) {
+				above = append(above, logicalcluster.Name(name))
+			}
+			break
+		}
+		if lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
+			break
+		}
+		cluster = logicalcluster.Name(lc.Spec.Owner.Cluster)
+		above = append(above, cluster)
+	}
+	slices.Reverse(above)
+	return above, len(above) < maxAncestors
 }
 
 // homeWidth is the minimum length of the name of a home's logical cluster.

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"math/big"
 	mathrand "math/rand/v2"
 	"slices"
@@ -45,15 +44,21 @@ type Scheduler struct {
 	ShardName, ExternalURL string
 	// Placement is the rule for choosing among the shards that accept a workspace; empty means Locality.
 	Placement Placement
-	// Answers reports whether another shard responds; nil if this is the only shard.
+	// Answers reports whether another shard responds, Remote creates logical clusters there, and Stored stores Workspaces. They are nil if
+	// this is the only shard.
 	Answers func(shard string) bool
+	Remote  Remote
+	Stored  Workspaces
 
 	clusterArrivals, workspaceArrivals *arrivals
+	// seen waits until this server sees what it has acknowledged of the Workspaces in a cluster.
+	seen func(context.Context, logicalcluster.Name)
 }
 
 // Follow makes requests wait until set has the objects that they created.
 func (s *Scheduler) Follow(set *informers.Set) {
 	s.clusterArrivals, s.workspaceArrivals = newArrivals(set.LogicalClusters.Informer), newArrivals(set.Workspaces.Informer)
+	s.seen = set.Workspaces.Current
 }
 
 // UnschedulableError explains why no shard accepts a workspace.
@@ -115,7 +120,7 @@ func ShardHash(shard string) string {
 // because the first request that enters the cluster performs them.
 func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent := logicalcluster.Of(ws)
-	lc := s.fresh(name, s.Tree.Path(parent)+":"+ws.Name)
+	lc := s.fresh(s.ShardOf(ws), name, s.Tree.Path(parent)+":"+ws.Name)
 	lc.Spec = corev1alpha1.LogicalClusterSpec{
 		Owner: &corev1alpha1.LogicalClusterOwner{
 			APIVersion: tenancyv1alpha1.SchemeGroupVersion.String(), Resource: "workspaces", Name: ws.Name, Cluster: string(parent), UID: ws.UID,
@@ -125,35 +130,43 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 	if groups := ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
 		lc.Annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
 	}
+	if epoch := ws.Annotations[tenancyv1alpha1.EpochAnnotation]; epoch != "" {
+		lc.Annotations[tenancyv1alpha1.EpochAnnotation] = epoch
+	}
 	if ws.Spec.Type != nil {
 		if err := s.settleType(lc, parent, *ws.Spec.Type); err != nil {
 			return nil, err
 		}
 	}
-	begin(lc)
+	Begin(lc)
 	return lc, nil
 }
 
 // WithoutWorkspace returns the LogicalCluster of a workspace without a Workspace object, in its first stored state.
 func (s *Scheduler) WithoutWorkspace(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name,
 	path string) (*corev1alpha1.LogicalCluster, error) {
-	lc := s.fresh(name, path)
+	lc := s.fresh(s.ShardName, name, path)
 	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
 		return nil, err
 	}
-	begin(lc)
+	Begin(lc)
 	return lc, nil
 }
 
 // fresh returns a LogicalCluster with only its location.
-func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
+func (s *Scheduler) fresh(shard string, name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
+	return Fresh(shard, s.externalURL(shard), name, path)
+}
+
+// Fresh returns a LogicalCluster with only its location, on a shard with an external URL.
+func Fresh(shard, externalURL string, name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
 	return &corev1alpha1.LogicalCluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: corev1alpha1.LogicalClusterName, Finalizers: []string{corev1alpha1.DeletionFinalizer},
-			Annotations: map[string]string{corev1alpha1.PathAnnotation: path, tenancyv1alpha1.ShardAnnotation: s.ShardName},
+			Annotations: map[string]string{corev1alpha1.PathAnnotation: path, tenancyv1alpha1.ShardAnnotation: shard},
 		},
-		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: s.ExternalURL + "/clusters/" + string(name)},
+		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: externalURL + "/clusters/" + string(name)},
 	}
 }
 
@@ -177,8 +190,8 @@ func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalclus
 	return nil
 }
 
-// begin sets the first state of a LogicalCluster.
-func begin(lc *corev1alpha1.LogicalCluster) {
+// Begin sets the first state of a LogicalCluster.
+func Begin(lc *corev1alpha1.LogicalCluster) {
 	rest.FillObjectMetaSystemFields(lc)
 	lc.Generation = 1
 	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
@@ -227,48 +240,18 @@ func ShrinkOwner(ws *tenancyv1alpha1.Workspace) {
 
 // SetLocation sets the location and the state of its logical cluster in a workspace.
 func (s *Scheduler) SetLocation(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) {
-	if ws.Annotations == nil {
-		ws.Annotations = map[string]string{}
-	}
-	ws.Annotations[tenancyv1alpha1.ShardAnnotation] = s.ShardName
-	ws.Annotations[tenancyv1alpha1.ShardHashAnnotation] = ShardHash(s.ShardName)
-	ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = string(name)
-	if !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) {
-		ws.Finalizers = append(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	shard := lc.Annotations[tenancyv1alpha1.ShardAnnotation]
+	SetPlacement(ws, shard, name)
+	if shard != s.ShardName {
+		ws.Annotations[tenancyv1alpha1.ClusterUIDAnnotation] = string(lc.UID)
 	}
 	ws.Spec.Cluster = string(name)
-	ws.Spec.URL = s.ExternalURL + "/clusters/" + lc.Annotations[corev1alpha1.PathAnnotation]
-	if shard, err := s.Shards.Get(logicalcluster.Root, "", s.ShardName); err == nil && shard.Labels["region"] != "" {
+	ws.Spec.URL = s.externalURL(shard) + "/clusters/" + lc.Annotations[corev1alpha1.PathAnnotation]
+	if shard, err := s.Shards.Get(logicalcluster.Root, "", shard); err == nil && shard.Labels["region"] != "" {
 		metav1.SetMetaDataLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
 	}
 	conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
 	s.MirrorStatus(ws, lc)
-}
-
-// MirrorStatus copies the status of a logical cluster, nil if it no longer exists, to its workspace, which is not being
-// deleted.
-func (s *Scheduler) MirrorStatus(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
-	initialized := corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue}
-	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
-	switch {
-	case lc == nil:
-		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseUnavailable
-		initialized.Status, initialized.Severity, initialized.Reason = metav1.ConditionFalse, "Error", tenancyv1alpha1.ReasonWorkspaceDisappeared
-		initialized.Message = "the logical cluster " + ws.Spec.Cluster + " does not exist"
-	case lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInactive:
-		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseInactive
-		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
-	case len(lc.Status.Initializers) > 0 || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || lc.Status.Phase == "":
-		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing
-		ws.Status.Initializers, ws.Status.Terminators = lc.Status.Initializers, lc.Status.Terminators
-		initialized.Status, initialized.Severity, initialized.Reason = metav1.ConditionFalse, "Info", tenancyv1alpha1.ReasonInitializerExists
-		initialized.Message = fmt.Sprintf("initializers still exist: %v", lc.Status.Initializers)
-	default:
-		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
-		ShrinkOwner(ws)
-	}
-	conditions.Set(&ws.Status.Conditions, initialized)
-	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }
 
 // MarkDeleted marks a LogicalCluster as deleted, as a delete request does. It is a change for storage.Typed.

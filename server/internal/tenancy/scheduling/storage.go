@@ -68,11 +68,14 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	if err != nil {
 		return err
 	}
-	name, lc, err := w.scheduler.schedule(parent, u)
+	ws, name, lc, err := w.scheduler.schedule(parent, u)
 	if err != nil || lc == nil {
 		decisionlog.ForDecision(ctx).Info("Leaving the workspace to the scheduling controller", decisionlog.Cluster, parent, decisionlog.Name,
 			u.GetName(), decisionlog.Reason, err)
 		return w.Interface.Create(ctx, key, obj, out, ttl)
+	}
+	if w.scheduler.IsElsewhere(ws) {
+		return w.createElsewhere(ctx, key, obj, out, ttl, ws, name, lc)
 	}
 	both := &kcpstorage.Transaction{}
 	defer both.End()
@@ -88,6 +91,22 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		seen(ctx)
 	}
 	return err
+}
+
+// createElsewhere stores a Workspace with its place on another shard, and then has its logical cluster created there. The place is stored
+// first: after a crash, the controller creates the same logical cluster and no second one.
+func (w *workspaceStorage) createElsewhere(ctx context.Context, key string, obj, out runtime.Object, ttl uint64,
+	ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
+	if err := w.Interface.Create(ctx, key, obj, out, ttl); err != nil {
+		return err
+	}
+	if w.scheduler.complete(ctx, ws, name, lc) {
+		if err := w.Interface.Get(ctx, key, storage.GetOptions{}, out); err != nil {
+			return err
+		}
+	}
+	w.scheduler.seen(ctx, logicalcluster.Of(ws))
+	return nil
 }
 
 // logicalClusterStorage responds to the creation of a LogicalCluster when its cluster can be entered.
@@ -120,41 +139,47 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 	}
 }
 
-// schedule returns the LogicalCluster of a new workspace, and sets its location in the workspace. Both results are nil
-// if another shard gets the workspace, or an input is missing. It converts only the parts of the workspace that it
-// needs, because converting the managed fields alone costs more than these.
-func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name,
+// schedule returns the LogicalCluster of a new workspace, and sets its location in the workspace, or only its place if that is another
+// shard. The LogicalCluster is nil if an input is missing. It converts only the parts of the workspace that it needs, because converting the
+// managed fields alone costs more than these.
+func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (*tenancyv1alpha1.Workspace, logicalcluster.Name,
 	*corev1alpha1.LogicalCluster, error) {
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{
 		Name: u.GetName(), UID: u.GetUID(), Labels: u.GetLabels(), Annotations: u.GetAnnotations(), Finalizers: u.GetFinalizers(),
 	}}
 	spec, _ := u.Object["spec"].(map[string]any)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &ws.Spec); err != nil {
-		return "", nil, err
+		return nil, "", nil, err
 	}
 	if ws.Spec.Mount != nil || ws.Spec.Cluster != "" {
-		return "", nil, nil
+		return nil, "", nil, nil
 	}
 	if ws.Annotations == nil {
 		ws.Annotations = map[string]string{}
 	}
 	ws.Annotations[logicalcluster.AnnotationKey] = string(parent)
 	shard, err := s.Shard(ws)
-	if err != nil || shard != s.ShardName {
-		return "", nil, err
+	if err != nil {
+		return nil, "", nil, err
 	}
 	name := NewName()
+	ws.Annotations[tenancyv1alpha1.ShardAnnotation] = shard
 	lc, err := s.LogicalCluster(ws, name)
 	if err != nil {
-		return "", nil, err
+		return nil, "", nil, err
 	}
-	s.SetLocation(ws, name, lc)
+	if s.IsElsewhere(ws) {
+		SetPlacement(ws, shard, name)
+		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseScheduling
+	} else {
+		s.SetLocation(ws, name, lc)
+	}
 	u.SetLabels(ws.Labels)
 	u.SetAnnotations(ws.Annotations)
 	u.SetFinalizers(ws.Finalizers)
 	if u.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Spec); err != nil {
-		return "", nil, err
+		return nil, "", nil, err
 	}
 	u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Status)
-	return name, lc, err
+	return ws, name, lc, err
 }

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/controllers/workspace"
+	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
+	"github.com/kcplane/kcp/server/internal/shards/workspaces"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/placement"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// scheduleElsewhere lets Workspaces of this shard have logical clusters on other shards, and those of other shards have them here.
+func (i *installation) scheduleElsewhere() error {
+	t := i.tenancy
+	calls := workspaces.New(workspaces.Config{
+		Scheduler: t.scheduler, Clusters: t.stored["logicalclusters"], Workspaces: t.stored["workspaces"], Tombstones: i.backend.Tombstones(),
+		Holder: placement.New(t.set, i.opts.ShardName).Holder, Left: i.left, Clients: i.clients, Clock: clock.RealClock{},
+	})
+	calls.Serve(i.calls)
+	i.workspaces = calls
+	t.scheduler.Placement = scheduling.Placement(i.opts.Sharding.Placement)
+	t.scheduler.Answers, t.scheduler.Remote, t.scheduler.Stored = i.clients.Answers, calls, t.stored["workspaces"]
+	var err error
+	i.orphans, err = workspacereport.NewOrphans(legacyregistry.Register)
+	return err
+}
+
+// left reports whether another shard holds a cluster of which this shard has a LogicalCluster.
+func (i *installation) left(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
+	fence, _, err := i.backend.Fence(ctx, cluster)
+	return fence != nil && fence.State != storage.FenceLeaving, err
+}
+
+// betweenShards returns the controllers that tell other shards what their Workspaces show.
+func (c controllers) betweenShards() []runnable {
+	i := c.installation
+	if i == nil {
+		return nil
+	}
+	in := workspacereport.Inputs{
+		Set: c.set, Calls: i.workspaces, Clusters: c.stored["logicalclusters"], ShardName: i.opts.ShardName, Orphans: i.orphans,
+	}
+	changes := workspacereport.New(in)
+	return []runnable{changes, workspacereport.NewComparer(in, changes)}
+}
+
+// leftFunc returns left, and nil for a single shard.
+func (i *installation) leftFunc() func(context.Context, logicalcluster.Name) (bool, error) {
+	if i == nil {
+		return nil
+	}
+	return i.left
+}
+
+// deleteElsewhere returns what deletes logical clusters on other shards, and nil for a single shard.
+func (i *installation) deleteElsewhere() workspace.Delete {
+	if i == nil {
+		return nil
+	}
+	return i.workspaces.Delete
+}
