@@ -1,6 +1,7 @@
 package sharded
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,15 +45,20 @@ func (i *Installation) commonShardFlags() ([]string, error) {
 	flags := append([]string{
 		"--token-auth-file=" + tokens, "--client-ca-file=" + i.PKI.Clients.File, "--root-ca-file=" + i.PKI.Serving.File,
 		"--peer-client-ca-file=" + i.PKI.PeersFile, "--shard-ca-file=" + i.PKI.Serving.File, "--shard-external-url=" + i.URL(),
+		"--requestheader-client-ca-file=" + i.PKI.Proxies.File, "--requestheader-allowed-names=" + strings.Join(i.proxyNames(), ","),
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	}, i.options.ShardFlags...)
-	if len(i.Proxies) > 0 {
-		names := make([]string, len(i.Proxies))
-		for n, proxy := range i.Proxies {
-			names[n] = proxy.Name
-		}
-		flags = append(flags, "--requestheader-client-ca-file="+i.PKI.Proxies.File, "--requestheader-allowed-names="+strings.Join(names, ","),
-			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-")
-	}
 	return flags, nil
 }
+
+// proxyNames are the names of the front proxies. Shards know at least one, which need not run.
+func (i *Installation) proxyNames() []string {
+	names := []string{proxyName(0)}
+	for n := 1; n < i.options.Proxies; n++ {
+		names = append(names, proxyName(n))
+	}
+	return names
+}
+
+func proxyName(n int) string { return fmt.Sprintf("proxy-%d", n+1) }
