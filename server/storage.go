@@ -47,10 +47,18 @@ func openStorage(ctx context.Context,
 	if room != nil {
 		backend.SetRoom(room, authorization.IsServer)
 	}
+	stopFences := func() {}
 	if opts.Sharding.Enabled() {
 		backend.EnableFences()
+		if stopFences, err = backend.FollowFences(ctx); err != nil {
+			backend.Close()
+			_ = client.Close()
+			stop()
+			return nil, nil, nil, err
+		}
 	}
 	return backend, broken, func() {
+		stopFences()
 		backend.Close()
 		_ = client.Close()
 		stop()

@@ -69,7 +69,7 @@ func (s *server) newControllers(set *informers.Set) []runnable {
 		server: s, clients: s.clients, set: set, stored: s.tenancy.stored, remains: s.backend.Remains(s.up.definitionOptions),
 		objects: &runner.ObjectEvents{},
 	}
-	return slices.Concat(c.ofKubernetes(), c.ofTenancy(), c.betweenShards(), s.installation.controllers())
+	return slices.Concat(c.ofKubernetes(), c.ofTenancy(), c.betweenShards(), s.installation.controllers(), s.installation.offer(set))
 }
 
 // ofKubernetes returns the controllers that do what those of kube-controller-manager do.

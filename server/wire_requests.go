@@ -120,8 +120,10 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 		return err
 	}, g.Serializer)
 	h = q.views.WithView(h, bare, g.Serializer)
+	h = q.installation.withMarkers(h, g.Serializer)
 	h = q.installation.withCalls(h)
 	h = q.fresh.WithRefusal(h, own, g.Serializer)
+	h = q.installation.withCache(h)
 	h = authentication.WithServer(h, q.loopbackToken)
 	h = authentication.WithInClusterServiceAccount(h)
 	h = drain.WithClose(h, q.stopping)

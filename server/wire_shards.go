@@ -19,8 +19,10 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/shards/workspaces"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -40,6 +42,12 @@ type installation struct {
 
 	registry *shards.Registry
 	usage    *usage
+	// holders finds the shard of a logical cluster, places answers peers what this shard holds.
+	holders  *placement.Holders
+	places   *tree.Places
+	offering *offering
+	// cache is nil unless this shard serves the cache of the installation.
+	cache *cache
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
 	workspaces *workspaces.Calls
 	orphans    *workspacereport.Orphans
@@ -66,10 +74,15 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	if i.clients, err = i.newClients(); err != nil {
 		return nil, err
 	}
+	i.usage = newUsage(backend, tenancy)
+	i.holders = placement.New(tenancy.set, opts.ShardName)
 	if err := i.scheduleElsewhere(); err != nil {
 		return nil, err
 	}
-	i.usage = newUsage(backend, tenancy)
+	i.serveTree(ctx)
+	if i.offering, err = i.newOffering(); err != nil {
+		return nil, err
+	}
 	peers.Handle(i.calls, shards.CallState, []peers.Kind{peers.Shard}, shards.ServeState(i.state))
 	if opts.Sharding.IsRoot() {
 		return i, i.beRoot(ctx)
@@ -118,6 +131,11 @@ func (i *installation) beRoot(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if i.opts.Sharding.CacheKubeconfig == "" {
+		if i.cache, err = i.newCache(); err != nil {
+			return err
+		}
 	}
 	i.registry = &shards.Registry{Shards: i.tenancy.stored["shards"], Installation: id}
 	peers.Handle(i.calls, shards.CallRegister, []peers.Kind{peers.Shard}, i.registry.Register)
@@ -208,12 +226,23 @@ func (i *installation) withCalls(next http.Handler) http.Handler {
 	return i.calls.WithCalls(next)
 }
 
+// withCache serves the cache of the installation, which does not depend on the state of this shard.
+func (i *installation) withCache(next http.Handler) http.Handler {
+	if i == nil || i.cache == nil {
+		return next
+	}
+	return i.cache.with(next)
+}
+
 // joinInstallation registers this shard, if it is one of several.
 func (s *server) joinInstallation(hook genericapiserver.PostStartHookContext) error {
 	if s.installation == nil {
 		return nil
 	}
 	s.background.Go(func() { s.installation.authorities.Run(hook, 1) })
+	if s.installation.cache != nil {
+		s.background.Go(func() { s.installation.cache.run(hook) })
+	}
 	later, err := s.installation.join(hook)
 	if later != nil {
 		s.background.Go(func() { later(hook) })

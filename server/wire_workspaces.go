@@ -10,7 +10,6 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
 	"github.com/kcplane/kcp/server/internal/shards/workspaces"
 	"github.com/kcplane/kcp/server/internal/storage"
-	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -20,7 +19,7 @@ func (i *installation) scheduleElsewhere() error {
 	t := i.tenancy
 	calls := workspaces.New(workspaces.Config{
 		Scheduler: t.scheduler, Clusters: t.stored["logicalclusters"], Workspaces: t.stored["workspaces"], Tombstones: i.backend.Tombstones(),
-		Holder: placement.New(t.set, i.opts.ShardName).Holder, Left: i.left, Clients: i.clients, Clock: clock.RealClock{},
+		Holder: i.holders.Holder, Left: i.left, Clients: i.clients, Clock: clock.RealClock{},
 	})
 	calls.Serve(i.calls)
 	i.workspaces = calls

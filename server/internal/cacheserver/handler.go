@@ -16,8 +16,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/storage"
 )
@@ -25,6 +27,9 @@ import (
 // InstanceHeader is in every response to a caller with access: the ID of the store. With another ID, the store is new or was restored,
 // and each shard compares all that it has offered.
 const InstanceHeader = "X-Kcp-Cache-Instance"
+
+// bookmarkInterval is the maximum age of the last bookmark of a watch. Etcd keeps history for at least five minutes.
+const bookmarkInterval = time.Minute
 
 // minWatch is the minimum duration of watches without a timeout.
 const minWatch = 30 * time.Minute
@@ -39,7 +44,7 @@ type Config struct {
 	Administrators authenticator.Request
 	// AdministratorsWrite lets members of system:masters write, as upstream's shards do.
 	AdministratorsWrite bool
-	Clock               clock.PassiveClock
+	Clock               clock.Clock
 }
 
 // Handler serves the API of the cache server.
@@ -66,16 +71,31 @@ func New(config Config) (*Handler, error) {
 	}, nil
 }
 
-// WithCache serves the API of the cache server, and passes other requests to next. It must be called before authentication: shards are no
-// users.
-func (h *Handler) WithCache(next http.Handler) http.Handler {
+// WithCache passes requests for the API of a cache server to cache, and others to next. It must be called before authentication: shards are
+// no users.
+func WithCache(cache, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, Prefix) && r.URL.Path+"/" != Prefix {
-			next.ServeHTTP(w, r)
+		if strings.HasPrefix(r.URL.Path, Prefix) || r.URL.Path+"/" == Prefix {
+			cache.ServeHTTP(w, r)
 			return
 		}
-		h.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
+}
+
+// Run makes etcd report progress to watches, which then send bookmarks, until ctx ends. A watch that resumes at a bookmark finds the
+// changes since then, and not an error about compacted history.
+func (h *Handler) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.config.Clock.After(bookmarkInterval):
+		}
+		if err := h.config.Backend.Progress(ctx); err != nil {
+			klog.FromContext(ctx).V(2).Info("Requesting progress of watches failed", decisionlog.Reason, err)
+		}
+	}
 }
 
 // ServeHTTP serves a request below Prefix.

@@ -49,6 +49,7 @@ var Kinds = []Kind{
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "clusterroles"},
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), "clusterrolebindings"},
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"), "workspaces"},
+	{tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceAuthenticationConfiguration"), "workspaceauthenticationconfigurations"},
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"), "workspacetypes"},
 }
 

@@ -71,7 +71,7 @@ func start(t testing.TB, change func(*Config)) *server {
 	options, _ := s.clients.VerifyOptions()
 	options.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	config := Config{
-		Backend: backend, Peers: s.peers, Clock: testclock.NewFakePassiveClock(began),
+		Backend: backend, Peers: s.peers, Clock: testclock.NewFakeClock(began),
 		Administrators: authenticationx509.New(options, authenticationx509.CommonNameUserConversion),
 	}
 	if change != nil {
@@ -81,7 +81,7 @@ func start(t testing.TB, change func(*Config)) *server {
 	if s.handler, err = New(config); err != nil {
 		t.Fatal(err)
 	}
-	s.Server = httptest.NewUnstartedServer(s.handler.WithCache(http.NotFoundHandler()))
+	s.Server = httptest.NewUnstartedServer(WithCache(s.handler, http.NotFoundHandler()))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{s.peers.Certificate(t, "server")}, ClientAuth: tls.RequestClientCert}
 	s.EnableHTTP2 = true
 	s.StartTLS()

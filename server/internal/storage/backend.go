@@ -185,8 +185,12 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
+	var inner storage.Interface = plain
+	if b.fences != nil {
+		inner = behindFences{plain, &b.fences.knownFences}
+	}
 	s := &clusterStorage{
-		Interface: restricted{plain, config.GroupResource, b.lane}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
+		Interface: restricted{inner, config.GroupResource, b.lane}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
 		newFunc: g.newFunc, newList: newListFunc, streams: b.streams, next: b.next, limit: b.limit,
 	}
 	return s, func() {

@@ -183,6 +183,7 @@ func TestACopyIsCompleteBehindTheFence(t *testing.T) {
 		t.Errorf("of another cluster, %v is copied", others)
 	}
 	published := c.publish(t)
+	c.origin.swap(t, "moving", leaving(), nil) // to read it
 	var at, there core.ConfigMapList
 	for s, out := range map[storage.Interface]*core.ConfigMapList{c.origin.maps: &at, c.destination.maps: &there} {
 		if err := s.GetList(in("moving"), prefix, storage.ListOptions{Predicate: everything(), Recursive: true}, out); err != nil {
@@ -221,10 +222,12 @@ func (c *copied) publish(t *testing.T) int64 {
 	if err := c.destination.Raise(t.Context(), int64(above)); err != nil {
 		t.Fatal(err)
 	}
+	settling := with(c.arriving, FenceSettling)
+	c.destination.swap(t, "moving", c.arriving, settling)
 	changes := 0
 	published := int64(0)
 	for range 2 {
-		revision, err := c.to.Publish(in("moving"), c.arriving, int64(above), func(object []byte) ([]byte, error) {
+		revision, err := c.to.Publish(in("moving"), settling, int64(above), func(object []byte) ([]byte, error) {
 			changes++
 			if !bytes.Contains(object, []byte(`"kind":"LogicalCluster"`)) {
 				t.Errorf("the LogicalCluster is %q", object)
@@ -236,6 +239,7 @@ func (c *copied) publish(t *testing.T) int64 {
 		}
 		published = revision
 	}
+	c.destination.known(t, published)
 	if changes != 1 {
 		t.Errorf("the LogicalCluster was changed %d times", changes)
 	}
@@ -250,15 +254,20 @@ func TestPublishingNeedsALaterRevisionAndTheFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	unchanged := func(object []byte) ([]byte, error) { return object, nil }
-	if _, err := c.to.Publish(in("moving"), c.arriving, int64(now)+1000, unchanged); err == nil {
+	if _, err := c.to.Publish(in("moving"), c.arriving, int64(now)-1, unchanged); err == nil {
+		t.Error("published although reads across all clusters do not wait")
+	}
+	settling := with(c.arriving, FenceSettling)
+	c.destination.swap(t, "moving", c.arriving, settling)
+	if _, err := c.to.Publish(in("moving"), settling, int64(now)+1000, unchanged); err == nil {
 		t.Error("published before a revision of the origin")
 	}
-	another := *c.arriving
+	another := *settling
 	another.Epoch++
 	if _, err := c.to.Publish(in("moving"), &another, int64(now)-1, unchanged); !IsFenceChanged(err) {
 		t.Errorf("with another fence: %v", err)
 	}
-	if fence, _, err := c.destination.Fence(t.Context(), "moving"); err != nil || *fence != *c.arriving {
+	if fence, _, err := c.destination.Fence(t.Context(), "moving"); err != nil || *fence != *settling {
 		t.Errorf("the fence is %v, %v", fence, err)
 	}
 }
@@ -319,11 +328,8 @@ func TestRemainsOfAMovedClusterAreDeletedBehindItsFence(t *testing.T) {
 	}
 	before := c.origin.cluster(t, "other")
 	c.origin.leave(t, "moving")
-	moved := leaving()
-	moved.State = FenceMoved
-	if _, err := c.origin.SwapFence(t.Context(), "moving", leaving(), moved); err != nil {
-		t.Fatal(err)
-	}
+	moved := with(leaving(), FenceMoved)
+	c.origin.swap(t, "moving", leaving(), moved)
 	if err := c.from.Clear(in("moving"), moved); err != nil {
 		t.Fatal(err)
 	}

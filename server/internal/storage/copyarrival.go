@@ -103,13 +103,13 @@ func (c *Copies) write(ctx context.Context, cluster logicalcluster.Name, entry E
 	return clientv3.OpPut(key, string(stored), clientv3.WithLease(leases[seconds])), nil
 }
 
-// Clear deletes all keys of the cluster of ctx behind its fence, which must not be that of a leaving cluster.
+// Clear deletes all keys of the cluster of ctx behind its fence, which must hide them from reads across all clusters.
 func (c *Copies) Clear(ctx context.Context, fence *Fence) error {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		return err
 	}
-	if fence.State == FenceLeaving {
+	if fence.State != FenceArriving && fence.State != FenceMoved {
 		return fmt.Errorf("deleting the remains of logical cluster %q: it may still be held here", cluster)
 	}
 	for after := ""; ; {

@@ -32,19 +32,17 @@ func (b *Backend) Raise(ctx context.Context, above int64) error {
 	return writers.Wait()
 }
 
-// floorOf returns the key whose revision is that in which a cluster arrived. Earlier resource versions are those of another store.
-func (b *Backend) floorOf(cluster logicalcluster.Name) string {
-	return b.root + ownPrefix + "/floors/" + string(cluster)
-}
-
-// Publish ends the arrival of the cluster of ctx: in one transaction, it changes the LogicalCluster, records the revision as the first of
+// Publish ends the arrival of the cluster of ctx, whose fence is settling: in one transaction, it changes the LogicalCluster, records the revision as the first of
 // the cluster in this store, and removes the fence. The revision is later than above. Calling it again returns the same revision.
 func (c *Copies) Publish(ctx context.Context, fence *Fence, above int64, change func(object []byte) ([]byte, error)) (int64, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		return 0, err
 	}
-	floor := c.backend.floorOf(cluster)
+	if fence.State != FenceSettling {
+		return 0, fmt.Errorf("publishing logical cluster %q: its fence is %s", cluster, fence.State)
+	}
+	floor := c.backend.fences.floor(cluster)
 	arrived, err := c.backend.client.Client.Get(ctx, floor)
 	if err != nil {
 		return 0, err

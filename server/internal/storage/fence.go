@@ -35,6 +35,9 @@ const (
 	FenceArriving FenceState = "Arriving"
 	// FenceLeaving is on the complete cluster until the record of its placement names another shard.
 	FenceLeaving FenceState = "Leaving"
+	// FenceSettling is on a cluster that is about to appear in the reads across all clusters, or to disappear from them. Such reads are
+	// refused: their clients must list again afterwards, and none may have a later resource version before.
+	FenceSettling FenceState = "Settling"
 	// FenceMoved is on what remains of a cluster that another shard holds.
 	FenceMoved FenceState = "Moved"
 )
@@ -50,15 +53,23 @@ type Fence struct {
 	Migration types.UID `json:"migration"`
 }
 
+// Kinds of keys of a cluster that moves, see fenceState.
+const (
+	fenceKind = "fences"
+	floorKind = "floors"
+)
+
 // fences compares the fences of clusters in all writes. The nil pointer compares none.
 type fences struct {
-	prefix string // of the keys of fences, before the cluster
+	knownFences
+	moves     string // the prefix of the keys of clusters that move, before the kind
+	processes string // the prefix of the keys of processes
 }
 
 // EnableFences makes all writes compare fences. It must be called before anything is read or written. Without it, the store of a single
 // shard compares nothing.
 func (b *Backend) EnableFences() {
-	b.fences = &fences{b.root + ownPrefix + "/fences/"}
+	b.fences = &fences{moves: b.root + ownPrefix + "/moves/", processes: b.root + ownPrefix + "/processes/"}
 	reach := b.client.Kubernetes.(transactions)
 	reach.fences, reach.Interface = b.fences, fencing{reach.Interface, reach.kv, b.fences}
 	b.client.Kubernetes = reach
@@ -79,7 +90,14 @@ func (f *fences) of(ctx context.Context, key string) (string, error) {
 	return f.key(cluster), nil
 }
 
-func (f *fences) key(cluster logicalcluster.Name) string { return f.prefix + string(cluster) }
+func (f *fences) key(cluster logicalcluster.Name) string {
+	return f.moves + fenceKind + "/" + string(cluster)
+}
+
+// floor returns the key whose revision is that in which a cluster arrived.
+func (f *fences) floor(cluster logicalcluster.Name) string {
+	return f.moves + floorKind + "/" + string(cluster)
+}
 
 // fencesOf returns the keys of the fences of several clusters, each once.
 func fencesOf(held []put) []string {
@@ -200,8 +218,13 @@ func (b *Backend) SwapFence(ctx context.Context, cluster logicalcluster.Name, fr
 	if err != nil {
 		return 0, err
 	}
+	changes := []clientv3.Op{change}
+	if from != nil && from.State == FenceSettling && to == nil {
+		// The copy was deleted. Watches from an earlier revision would deliver that.
+		changes = append(changes, clientv3.OpPut(b.fences.floor(cluster), ""))
+	}
 	done, _, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return b.client.Client.Txn(ctx).If(expected).Then(change).Else(clientv3.OpGet(key)).Commit()
+		return b.client.Client.Txn(ctx).If(expected).Then(changes...).Else(clientv3.OpGet(key)).Commit()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("fence of logical cluster %q: %w", cluster, err)

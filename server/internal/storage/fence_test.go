@@ -51,6 +51,7 @@ func newFencedStoreBelow(t *testing.T, root string, transformer value.Transforme
 	b := NewBackend(client, root, 0)
 	t.Cleanup(b.Close)
 	b.EnableFences()
+	followFences(t, b)
 	base := OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := below(root)(resource, example)
 		options.StorageConfig.Transformer = transformer
@@ -71,6 +72,49 @@ func newFencedStoreBelow(t *testing.T, root string, transformer value.Transforme
 		t.Fatal(err)
 	}
 	return s
+}
+
+// followFences makes the process of a backend know fences.
+func followFences(t *testing.T, b *Backend) (stop func()) {
+	t.Helper()
+	stop, err := b.FollowFences(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// known waits until all processes know the fences of a revision.
+func (s *fencedStore) known(t *testing.T, revision int64) {
+	t.Helper()
+	for {
+		known, err := s.FencesKnown(t.Context(), revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known {
+			return
+		}
+	}
+}
+
+// swap replaces a fence, and waits until all processes know it.
+func (s *fencedStore) swap(t *testing.T, cluster logicalcluster.Name, from, to *Fence) int64 {
+	t.Helper()
+	revision, err := s.SwapFence(t.Context(), cluster, from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.known(t, revision)
+	return revision
+}
+
+// with returns a fence in another state.
+func with(f *Fence, state FenceState) *Fence {
+	other := *f
+	other.State = state
+	return &other
 }
 
 func (s *fencedStore) leave(t *testing.T, cluster logicalcluster.Name) int64 {
@@ -196,9 +240,7 @@ func TestNoWriterPassesAFence(t *testing.T) {
 			if err := writers[name](in("other"), "x", "2"); err != nil {
 				t.Errorf("in another cluster: %v", err)
 			}
-			if _, err := s.SwapFence(t.Context(), "left", leaving(), nil); err != nil {
-				t.Fatal(err)
-			}
+			s.swap(t, "left", leaving(), nil)
 			if err := writers[name](in("left"), "x", "3"); err != nil {
 				t.Errorf("without the fence: %v", err)
 			}
@@ -395,6 +437,7 @@ func TestAStoreWithoutFencesComparesNothingMore(t *testing.T) {
 			defer b.Close()
 			if c.fences {
 				b.EnableFences()
+				followFences(t, b)
 			}
 			s := &fencedStore{Backend: b, maps: configMapsOf(t, b)}
 			others := *s.maps.(*clusterStorage)

@@ -145,6 +145,9 @@ func (m *member) fromSnapshot() {
 func (m *member) catchUp(own watch.Interface) {
 	defer own.Stop()
 	for event := range own.ResultChan() {
+		if leavesOut(own, event) {
+			continue
+		}
 		if !m.deliver(event) {
 			return
 		}

@@ -133,6 +133,9 @@ func (f *followed) run(source watch.Interface) {
 // deliver delivers events until they end, and reports whether they ended because one cannot be decoded.
 func (f *followed) deliver(source watch.Interface) (again bool) {
 	for event := range source.ResultChan() {
+		if leavesOut(source, event) {
+			continue
+		}
 		if event.Type == watch.Error {
 			status, ok := event.Object.(*metav1.Status)
 			if again = ok && !f.tolerant && status.Reason == metav1.StatusReasonStoreReadError; again {

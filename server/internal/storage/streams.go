@@ -217,6 +217,9 @@ func (st *stream) exit(m *member) {
 // read appends events until there are no more.
 func (st *stream) read() {
 	for event := range st.source.ResultChan() {
+		if leavesOut(st.source, event) {
+			continue
+		}
 		st.append(event)
 	}
 	st.mu.Lock()

@@ -144,6 +144,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 		}
 		response, err := retryPut(ctx, t.Interface, key, value, revision, options)
 		if err == nil && response.Succeeded {
+			t.fences.wrote(ctx)
 			t.wrote(uint64(response.Revision), int64(len(key)+len(value)))
 		}
 		return response, outOfSpace(err)
@@ -161,6 +162,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	}
 	response, err := retryCommit(ctx, t.kv, p.held, p.absent)
 	if err == nil && response.Succeeded {
+		t.fences.wrote(ctx)
 		bytes := 0
 		for _, h := range p.held {
 			bytes += len(h.key) + len(h.value) + eventBytes
@@ -184,5 +186,9 @@ func (t transactions) OptimisticDelete(ctx context.Context, key string, revision
 	if err := t.refuseWrite(); err != nil {
 		return etcdkubernetes.DeleteResponse{}, err
 	}
-	return retryDelete(ctx, t.Interface, key, revision, options)
+	response, err := retryDelete(ctx, t.Interface, key, revision, options)
+	if err == nil && response.Succeeded {
+		t.fences.wrote(ctx)
+	}
+	return response, err
 }

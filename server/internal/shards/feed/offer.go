@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -23,8 +22,7 @@ type Inputs struct {
 	Set *informers.Set
 	// Shard is the name of this shard.
 	Shard string
-	// Cache has the URL of the cache server, which ends in /services/cache, and the certificate of this shard.
-	Cache *rest.Config
+	Cache *Client
 	// Incarnation is the ID of the store of this shard.
 	Incarnation string
 	// Term returns a number that is higher than those of all former leaders of the same incarnation.
@@ -44,7 +42,7 @@ type Inputs struct {
 type Offer struct {
 	in         Inputs
 	controller *runner.Controller
-	cache      *cacheClient
+	cache      *Client
 	neighbours *neighbours
 	pending    *pending
 	woken      chan struct{}
@@ -59,31 +57,27 @@ type Offer struct {
 
 	mu    sync.Mutex // guards what follows
 	tree  tree
-	known map[logicalcluster.Name]*known
+	known map[logicalcluster.Name]*written
 }
 
-// known is what the cache server has of a logical cluster. The worker of the cluster owns the maps in it.
-type known struct {
+// written is what the cache server has of a logical cluster. The worker of the cluster owns the maps in it.
+type written struct {
 	objects map[id]*entry
 	// offered and excess are the numbers of objects in the cache server, and over the limits. Offer.mu guards them.
 	offered, excess int
 }
 
 // NewOffer returns an Offer, which does nothing until Run. The handlers that it adds to the informers end with the branch that Set is.
-func NewOffer(in Inputs) (*Offer, error) {
-	cache, err := newCacheClient(in.Cache, in.Shard)
-	if err != nil {
-		return nil, err
-	}
+func NewOffer(in Inputs) *Offer {
 	o := &Offer{
-		in: in, cache: cache, pending: newPending(in.Clock), woken: make(chan struct{}, 1), tree: newTree(),
-		known: map[logicalcluster.Name]*known{},
+		in: in, cache: in.Cache, pending: newPending(in.Clock), woken: make(chan struct{}, 1), tree: newTree(),
+		known: map[logicalcluster.Name]*written{},
 	}
 	o.kinds, o.clusters, o.workspaces = kindsOf(in.Set)
 	o.controller = runner.New("feed-offer", workers, o.reconcile)
 	o.controller.ExpectFailures()
 	o.neighbours = newNeighbours(o)
-	return o, nil
+	return o
 }
 
 // workers is the number of logical clusters that are written at a time. Each is written by one worker, one object after the other.
@@ -166,17 +160,17 @@ func (o *Offer) hasChild(cluster logicalcluster.Name, workspace string) bool {
 }
 
 // knownOf returns what the cache server has of a cluster.
-func (o *Offer) knownOf(cluster logicalcluster.Name) *known {
+func (o *Offer) knownOf(cluster logicalcluster.Name) *written {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if k := o.known[cluster]; k != nil {
 		return k
 	}
-	return &known{objects: map[id]*entry{}}
+	return &written{objects: map[id]*entry{}}
 }
 
 // keep records what the cache server has of a cluster. A cluster without objects takes no memory.
-func (o *Offer) keep(cluster logicalcluster.Name, k *known, excess int) {
+func (o *Offer) keep(cluster logicalcluster.Name, k *written, excess int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if k.offered, k.excess = len(k.objects), excess; k.offered == 0 && k.excess == 0 {

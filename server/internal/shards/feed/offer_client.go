@@ -19,17 +19,15 @@ import (
 	"k8s.io/client-go/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
-
-// InstanceHeader is a header of every response of the cache server. Its value changes when the content is lost.
-const InstanceHeader = "X-Kcp-Cache-Instance"
 
 // pageSize is how many objects are read at a time. The cache server may return fewer.
 const pageSize = 250
 
-// cacheClient reads and writes the objects of one shard in the cache server.
-type cacheClient struct {
+// Client reads and writes the objects of one shard in the cache server.
+type Client struct {
 	shard string
 	rest  rest.Interface
 
@@ -37,8 +35,10 @@ type cacheClient struct {
 	instance string // of the last response
 }
 
-func newCacheClient(config *rest.Config, shard string) (*cacheClient, error) {
-	c := &cacheClient{shard: shard}
+// NewClient returns a client for what a shard writes. config has the URL of the cache server, which ends in /services/cache, and the
+// certificate of the shard.
+func NewClient(config *rest.Config, shard string) (*Client, error) {
+	c := &Client{shard: shard}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	types := runtime.NewScheme()
@@ -65,26 +65,26 @@ type observed struct {
 func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := o.RoundTripper.RoundTrip(r)
 	if err == nil {
-		o.observe(response.Header.Get(InstanceHeader))
+		o.observe(response.Header.Get(cacheserver.InstanceHeader))
 	}
 	return response, err
 }
 
-func (c *cacheClient) observe(instance string) {
+func (c *Client) observe(instance string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instance = instance
 }
 
 // Instance returns the instance of the cache server that responded last.
-func (c *cacheClient) Instance() string {
+func (c *Client) Instance() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.instance
 }
 
 // path returns the path of a resource in a cluster, which may be *.
-func (c *cacheClient) path(shard string, resource schema.GroupVersionResource, cluster logicalcluster.Name) []string {
+func (c *Client) path(shard string, resource schema.GroupVersionResource, cluster logicalcluster.Name) []string {
 	api := []string{"apis", resource.Group, resource.Version}
 	if resource.Group == "" {
 		api = []string{"api", resource.Version}
@@ -93,7 +93,7 @@ func (c *cacheClient) path(shard string, resource schema.GroupVersionResource, c
 }
 
 // ping returns an error if the cache server does not respond, or refuses this shard.
-func (c *cacheClient) ping(ctx context.Context, resource schema.GroupVersionResource) error {
+func (c *Client) ping(ctx context.Context, resource schema.GroupVersionResource) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := c.rest.Get().AbsPath(c.path(c.shard, resource, "*")...).Param("limit", "1").Do(ctx).Raw()
@@ -101,16 +101,16 @@ func (c *cacheClient) ping(ctx context.Context, resource schema.GroupVersionReso
 }
 
 // create stores an object, and returns it as the server has it.
-func (c *cacheClient) create(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
+func (c *Client) create(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
 	return c.write(ctx, c.rest.Post().AbsPath(c.path(c.shard, i.kind.resource, cluster)...), content)
 }
 
 // update replaces the state of an object that content names by its UID and its resource version.
-func (c *cacheClient) update(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
+func (c *Client) update(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
 	return c.write(ctx, c.rest.Put().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...), content)
 }
 
-func (c *cacheClient) write(ctx context.Context, r *rest.Request, content map[string]any) (*metav1.ObjectMeta, error) {
+func (c *Client) write(ctx context.Context, r *rest.Request, content map[string]any) (*metav1.ObjectMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := json.Marshal(content)
@@ -126,7 +126,7 @@ func (c *cacheClient) write(ctx context.Context, r *rest.Request, content map[st
 }
 
 // get returns an object, or a NotFound error.
-func (c *cacheClient) get(ctx context.Context, cluster logicalcluster.Name, i id) (*unstructured.Unstructured, error) {
+func (c *Client) get(ctx context.Context, cluster logicalcluster.Name, i id) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	data, err := c.rest.Get().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...).Do(ctx).Raw()
@@ -138,7 +138,7 @@ func (c *cacheClient) get(ctx context.Context, cluster logicalcluster.Name, i id
 }
 
 // delete removes an object in one state. It succeeds if the object does not exist.
-func (c *cacheClient) delete(ctx context.Context, cluster logicalcluster.Name, i id, uid types.UID, version string) error {
+func (c *Client) delete(ctx context.Context, cluster logicalcluster.Name, i id, uid types.UID, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := json.Marshal(metav1.DeleteOptions{
@@ -157,7 +157,7 @@ func (c *cacheClient) delete(ctx context.Context, cluster logicalcluster.Name, i
 }
 
 // list calls each for the objects of all clusters, page by page.
-func (c *cacheClient) list(ctx context.Context, shard string, resource schema.GroupVersionResource, each func(*unstructured.Unstructured)) error {
+func (c *Client) list(ctx context.Context, shard string, resource schema.GroupVersionResource, each func(*unstructured.Unstructured)) error {
 	token := ""
 	for {
 		page, err := c.page(ctx, shard, resource, token)
@@ -173,7 +173,7 @@ func (c *cacheClient) list(ctx context.Context, shard string, resource schema.Gr
 	}
 }
 
-func (c *cacheClient) page(ctx context.Context, shard string, resource schema.GroupVersionResource,
+func (c *Client) page(ctx context.Context, shard string, resource schema.GroupVersionResource,
 	token string) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*patience)
 	defer cancel()
@@ -190,7 +190,7 @@ func (c *cacheClient) page(ctx context.Context, shard string, resource schema.Gr
 }
 
 // ofAllShards returns a request for the objects of all shards and clusters.
-func (c *cacheClient) ofAllShards(resource schema.GroupVersionResource, options metav1.ListOptions) *rest.Request {
+func (c *Client) ofAllShards(resource schema.GroupVersionResource, options metav1.ListOptions) *rest.Request {
 	return c.rest.Get().AbsPath(c.path("*", resource, "*")...).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.Unversioned)
 }

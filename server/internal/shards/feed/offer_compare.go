@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -99,12 +100,12 @@ func (o *Offer) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[logicalcluster.Name]*known{}
+	found := map[logicalcluster.Name]*written{}
 	for _, k := range slices.Concat(o.kinds, []*kind{o.clusters, o.workspaces}) {
 		err := o.cache.list(ctx, o.in.Shard, k.resource, func(u *unstructured.Unstructured) {
 			cluster := logicalcluster.Of(u)
 			if found[cluster] == nil {
-				found[cluster] = &known{objects: map[id]*entry{}}
+				found[cluster] = &written{objects: map[id]*entry{}}
 			}
 			found[cluster].objects[id{k, u.GetName()}] = entryOf(u)
 			found[cluster].offered++
@@ -143,10 +144,10 @@ func (o *Offer) compare(ctx context.Context) error {
 func entryOf(u *unstructured.Unstructured) *entry {
 	annotations := u.GetAnnotations()
 	e := &entry{
-		uid: u.GetUID(), version: u.GetResourceVersion(), incarnation: annotations[IncarnationAnnotation],
-		original: origin{uid: types.UID(annotations[OriginalUIDAnnotation]), version: annotations[OriginalVersionAnnotation],
+		uid: u.GetUID(), version: u.GetResourceVersion(), incarnation: annotations[cacheserver.Incarnation],
+		original: origin{uid: types.UID(annotations[cacheserver.OriginalUID]), version: annotations[cacheserver.OriginalResourceVersion],
 			words: strings.Split(annotations[ReplicateAnnotation], ",")},
-		term: version(annotations[TermAnnotation]),
+		term: version(annotations[cacheserver.LeaderTerm]),
 	}
 	if u.GetKind() == "ClusterRoleBinding" {
 		binding := rbacv1.ClusterRoleBinding{}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -53,7 +54,7 @@ func TestTamperingIsReverted(t *testing.T) {
 		},
 		"the UID is changed": {
 			func(w *world) {
-				w.cache.change(path, func(u *unstructured.Unstructured) { annotate(u, OriginalUIDAnnotation, "another") })
+				w.cache.change(path, func(u *unstructured.Unstructured) { annotate(u, cacheserver.OriginalUID, "another") })
 			}, []string{"PUT " + path},
 		},
 		"a field is added": {
@@ -135,7 +136,7 @@ func TestTheNextLeaderOfTheSameStoreWritesOnlyDifferences(t *testing.T) {
 	w.has("root", export("more"))
 	w.connect()
 	equal(t, "writes", w.settle(), "POST root"+exportsPath)
-	if term := w.cache.get("root" + exportsPath + "/more").GetAnnotations()[TermAnnotation]; term != "8" {
+	if term := w.cache.get("root" + exportsPath + "/more").GetAnnotations()[cacheserver.LeaderTerm]; term != "8" {
 		t.Errorf("got term %q", term)
 	}
 }
@@ -156,7 +157,7 @@ func TestAFormerLeaderIsRefused(t *testing.T) {
 		_ = w.try()
 		w.offer.pending.add("root")
 	}
-	if u := w.cache.get("root" + exportsPath + "/widgets"); u.GetLabels() != nil || u.GetAnnotations()[TermAnnotation] != "8" {
+	if u := w.cache.get("root" + exportsPath + "/widgets"); u.GetLabels() != nil || u.GetAnnotations()[cacheserver.LeaderTerm] != "8" {
 		t.Errorf("the former leader wrote %v", u)
 	}
 	errs := w.try()
@@ -167,7 +168,7 @@ func TestAFormerLeaderIsRefused(t *testing.T) {
 
 func TestAnEarlierStateIsNeverOffered(t *testing.T) {
 	w := filled(t)
-	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { annotate(u, OriginalVersionAnnotation, "1000") })
+	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { annotate(u, cacheserver.OriginalResourceVersion, "1000") })
 	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"color": "later"}) })
 	w.connect()
 	errs := w.try()
@@ -181,12 +182,12 @@ func TestAnotherIncarnationReplacesEverything(t *testing.T) {
 	w := filled(t)
 	w.incarnation = "second"
 	w.offer = w.leader()
-	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { annotate(u, OriginalVersionAnnotation, "1000") })
+	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { annotate(u, cacheserver.OriginalResourceVersion, "1000") })
 	w.connect()
 	equal(t, "writes", w.settle(), "PUT root"+clusterPath+"/cluster", "PUT root"+exportsPath+"/widgets", "PUT root"+rolesPath+"/binder",
 		"PUT root"+bindingsPath+"/binding")
-	if of := w.cache.get("root" + exportsPath + "/widgets").GetAnnotations(); of[IncarnationAnnotation] != "second" ||
-		of[OriginalVersionAnnotation] == "1000" {
+	if of := w.cache.get("root" + exportsPath + "/widgets").GetAnnotations(); of[cacheserver.Incarnation] != "second" ||
+		of[cacheserver.OriginalResourceVersion] == "1000" {
 		t.Errorf("got annotations %v", of)
 	}
 }

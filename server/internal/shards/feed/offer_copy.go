@@ -16,23 +16,12 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 )
 
-// Annotations of objects in the cache server.
-const (
-	// ShardAnnotation is the name of the shard that offers the object. The cache server sets it.
-	ShardAnnotation = "kcp.io/shard"
-	// OriginalVersionAnnotation and OriginalUIDAnnotation are the resource version and the UID of the object on its shard.
-	OriginalVersionAnnotation = "cache.kcp.io/original-resource-version"
-	OriginalUIDAnnotation     = "cache.kcp.io/original-resource-UID"
-	// IncarnationAnnotation is the ID of the store of the shard. Resource versions of different incarnations cannot be compared.
-	IncarnationAnnotation = "internal.kcp.io/incarnation"
-	// TermAnnotation is a decimal number that rises with every process of the shard that becomes the leader.
-	TermAnnotation = "internal.kcp.io/leader-term"
-	// ReplicateAnnotation lists why the object is offered. Nothing here reads it; other clients of the cache server may. It is never
-	// written to the objects of users.
-	ReplicateAnnotation = "internal.kcp.io/replicate"
-)
+// ReplicateAnnotation of an object in the cache server lists why it is offered. Nothing here reads it; other clients of the cache server may.
+// It is never written to the objects of users.
+const ReplicateAnnotation = "internal.kcp.io/replicate"
 
 // placeAnnotations are the annotations of LogicalClusters and Workspaces that other shards need.
 var placeAnnotations = []string{
@@ -82,8 +71,8 @@ func copyOf(k *kind, obj object, words []string, incarnation string) (content ma
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[OriginalUIDAnnotation] = string(obj.GetUID())
-	annotations[IncarnationAnnotation] = incarnation
+	annotations[cacheserver.OriginalUID] = string(obj.GetUID())
+	annotations[cacheserver.Incarnation] = incarnation
 	delete(annotations, ReplicateAnnotation)
 	if len(words) > 0 {
 		annotations[ReplicateAnnotation] = strings.Join(words, ",")
@@ -101,7 +90,7 @@ var serverMetadata = []string{
 
 // notContent are annotations that the cache server sets, that change without the content, or that repeat it.
 var notContent = []string{
-	corev1alpha1.ClusterAnnotation, ShardAnnotation, OriginalVersionAnnotation, TermAnnotation, corev1.LastAppliedConfigAnnotation,
+	corev1alpha1.ClusterAnnotation, cacheserver.Shard, cacheserver.OriginalResourceVersion, cacheserver.LeaderTerm, corev1.LastAppliedConfigAnnotation,
 }
 
 // measure removes from an object what is not its content, and returns the size and the sum of its content.
@@ -142,8 +131,8 @@ func withoutNull(value any) {
 func stamp(content map[string]any, version string, term uint64) {
 	u := &unstructured.Unstructured{Object: content}
 	annotations := u.GetAnnotations()
-	annotations[OriginalVersionAnnotation] = version
-	annotations[TermAnnotation] = strconv.FormatUint(term, 10)
+	annotations[cacheserver.OriginalResourceVersion] = version
+	annotations[cacheserver.LeaderTerm] = strconv.FormatUint(term, 10)
 	u.SetAnnotations(annotations)
 }
 

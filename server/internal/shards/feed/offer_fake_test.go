@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 )
 
 // fakeCache is a cache server in memory. Paths are those after /services/cache.
@@ -71,7 +73,7 @@ func (f *fakeCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w.Header().Set(InstanceHeader, f.instance)
+	w.Header().Set(cacheserver.InstanceHeader, f.instance)
 	w.Header().Set("Content-Type", "application/json")
 	answer, err := f.answer(r, path, body)
 	if err != nil {
@@ -159,7 +161,7 @@ func (f *fakeCache) put(path string, u *unstructured.Unstructured, uid string) m
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[ShardAnnotation], annotations["kcp.io/cluster"] = parts[1], parts[3]
+	annotations[cacheserver.Shard], annotations["kcp.io/cluster"] = parts[1], parts[3]
 	u.SetAnnotations(annotations)
 	kind := "ADDED"
 	if f.objects[path] != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -76,7 +77,7 @@ func (n *neighbours) set(obj any) error {
 
 // keyOf returns the key of a LogicalCluster, and false for those that concern nothing: this shard's own, and roots of trees.
 func (n *neighbours) keyOf(lc *corev1alpha1.LogicalCluster) (neighbour, bool) {
-	of := neighbour{lc.Annotations[ShardAnnotation], logicalcluster.Of(lc)}
+	of := neighbour{lc.Annotations[cacheserver.Shard], logicalcluster.Of(lc)}
 	return of, of.shard != "" && of.shard != n.offer.in.Shard && of.cluster != ""
 }
 

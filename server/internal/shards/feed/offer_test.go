@@ -22,6 +22,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -57,18 +58,18 @@ func newWorld(t *testing.T) *world {
 // leader returns the Offer of a process that has become the leader.
 func (w *world) leader() *Offer {
 	w.t.Helper()
-	o, err := NewOffer(Inputs{
-		Set: w.Set, Shard: "here", Cache: w.cache.config(), Incarnation: w.incarnation, Limits: w.limits, Clock: w.clock,
+	client, err := NewClient(w.cache.config(), "here")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return NewOffer(Inputs{
+		Set: w.Set, Shard: "here", Cache: client, Incarnation: w.incarnation, Limits: w.limits, Clock: w.clock,
 		Term:    func(context.Context) (uint64, error) { return w.term, nil },
 		Metrics: NewOfferMetrics("here"),
 		Versions: func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error) {
 			return w.versions(ctx, resource)
 		},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return o
 }
 
 // shown returns the resource versions that the informers have.
@@ -350,7 +351,7 @@ func TestWorkspacesOfClustersThatOtherShardsCarryAreOffered(t *testing.T) {
 	n := w.offer.neighbours
 	far := func(shard string) *corev1alpha1.LogicalCluster {
 		lc := objecttest.In("f", logicalCluster("o", "far"))
-		lc.Annotations[ShardAnnotation] = shard
+		lc.Annotations[cacheserver.Shard] = shard
 		return lc
 	}
 	for _, shard := range []string{"there", "thief"} { // the record decides
@@ -380,7 +381,7 @@ func TestPlacesStayUntilOtherShardsAreKnown(t *testing.T) {
 	w.connect()
 	w.has("root", logicalCluster("", ""), workspace("far", "f", "there"))
 	lc := objecttest.In("f", logicalCluster("root", "far"))
-	lc.Annotations[ShardAnnotation] = "there"
+	lc.Annotations[cacheserver.Shard] = "there"
 	if err := w.offer.neighbours.Add(lc); err != nil {
 		t.Fatal(err)
 	}
@@ -577,4 +578,16 @@ func TestAnObjectThatIsRefusedBlocksNoOther(t *testing.T) {
 	if w.offer.pending.lag() != 0 {
 		t.Errorf("lag is %s when everything is offered", w.offer.pending.lag())
 	}
+}
+
+// example returns a new object of a kind.
+func (w *world) example(k *kind) objecttest.Object {
+	w.t.Helper()
+	for _, known := range informers.Kinds() {
+		if known.Resource == k.resource {
+			return known.Example.DeepCopyObject().(objecttest.Object)
+		}
+	}
+	w.t.Fatalf("informers have no %s", k.name)
+	return nil
 }

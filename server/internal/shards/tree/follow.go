@@ -43,7 +43,7 @@ func Follow(ctx context.Context, streams Streams, shard string, sink Sink) {
 //
 // Invariants:
 //   - token is what the sink has: it is zero until the sink has a complete snapshot, and after an error of the sink.
-//   - Within an incarnation, the revision that the sink has does not fall, unless the shard says that its store was restored.
+//   - Within an incarnation, the revision that the sink has does not fall. A store that is restored from a backup has another incarnation.
 //   - Nothing is delivered from a stream of another shard.
 type follower struct {
 	streams Streams
@@ -155,7 +155,7 @@ func (f *follower) begin(frame *fields) error {
 		return fmt.Errorf("the tree stream is that of shard %q, check the URLs of both shards", h.Shard)
 	case h.Incarnation == "":
 		return errFormat
-	case h.Incarnation == f.seen.Incarnation && h.Revision < f.seen.Revision && !(h.Snapshot && h.Restored):
+	case h.Incarnation == f.seen.Incarnation && h.Revision < f.seen.Revision:
 		return fmt.Errorf("%w: revision %d after %d", errBackwards, h.Revision, f.seen.Revision)
 	}
 	f.greeted = true

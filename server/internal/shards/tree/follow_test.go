@@ -79,7 +79,6 @@ func TestWhatGoesBackwardsOrBelongsElsewhereIsRefused(t *testing.T) {
 		want   string // empty for a script that is accepted
 	}{
 		"an older snapshot":              {snapshotScript(hello{Log: 6, Start: Start{Revision: 9}}, mark{1, 9}), "goes backwards"},
-		"an older snapshot, restored":    {snapshotScript(hello{Log: 6, Start: Start{Revision: 9, Restored: true}}, mark{1, 9}), ""},
 		"a newer snapshot":               {snapshotScript(hello{Log: 6, Start: Start{Revision: 11}}, mark{1, 11}), ""},
 		"another incarnation":            {snapshotScript(hello{Start: Start{Incarnation: "b", Revision: 1}}, mark{1, 1}), ""},
 		"an end before its beginning":    {snapshotScript(hello{Start: Start{Revision: 12}}, mark{1, 11}), "goes backwards"},

@@ -33,44 +33,44 @@ func ParseUID(uid types.UID) (UID, bool) {
 
 // Edge is what a Workspace says about its child. The shard that holds Parent is the only one whose edges of Parent count.
 type Edge struct {
-	Parent logicalcluster.Name
-	Name   string
+	Parent logicalcluster.Name `json:"parent,omitzero"`
+	Name   string              `json:"name,omitzero"`
 	// Deleted reports that the Workspace does not exist, or has no place; the fields below are empty then.
-	Deleted bool
+	Deleted bool `json:"deleted,omitzero"`
 	// Cluster is the logical cluster of the Workspace. It is empty for a mount, and for a mount without a URL.
-	Cluster logicalcluster.Name
+	Cluster logicalcluster.Name `json:"cluster,omitzero"`
 	// Shard and Epoch are the placement of Cluster, and UID that of its LogicalCluster; zero if the Workspace does not record it, because
 	// the shard of Parent holds Cluster too.
-	Shard string
-	Epoch uint64
-	UID   UID
+	Shard string `json:"shard,omitzero"`
+	Epoch uint64 `json:"epoch,omitzero"`
+	UID   UID    `json:"uid,omitzero"`
 	// URL is what the Workspace mounts. The shard of Parent proxies the requests to it.
-	URL string
+	URL string `json:"url,omitzero"`
 	// Unavailable makes this workspace, and everything below it, unavailable.
-	Unavailable bool
+	Unavailable bool `json:"unavailable,omitzero"`
 }
 
 // Cluster is what a shard says about a logical cluster that it holds.
 type Cluster struct {
-	Name logicalcluster.Name
+	Name logicalcluster.Name `json:"name,omitzero"`
 	// Deleted reports that the shard does not hold the cluster; the fields below are empty then.
-	Deleted bool
-	UID     UID
-	Epoch   uint64
+	Deleted bool   `json:"deleted,omitzero"`
+	UID     UID    `json:"uid,omitzero"`
+	Epoch   uint64 `json:"epoch,omitzero"`
 	// Type is the type of the workspace, as <path>:<name>; empty without one.
-	Type string
+	Type string `json:"type,omitzero"`
 	// Parent and Workspace are the logical cluster and the name of the Workspace that owns the cluster; empty for root and homes.
-	Parent    logicalcluster.Name
-	Workspace string
+	Parent    logicalcluster.Name `json:"parent,omitzero"`
+	Workspace string              `json:"workspace,omitzero"`
 }
 
 // Shard is another shard, or the same one, as the shard knows it. Only what the root shard says counts.
 type Shard struct {
-	Name string
+	Name string `json:"name,omitzero"`
 	// Deleted reports that the Shard does not exist; the fields below are empty then.
-	Deleted     bool
-	BaseURL     string
-	Incarnation string
+	Deleted     bool   `json:"deleted,omitzero"`
+	BaseURL     string `json:"baseURL,omitzero"`
+	Incarnation string `json:"incarnation,omitzero"`
 }
 
 // Token is the state of a stream from which a client resumes it.
@@ -139,6 +139,4 @@ type Start struct {
 	Incarnation string
 	// Revision is the revision that the snapshot has at least.
 	Revision uint64
-	// Restored reports that the store of the shard is older than what the client had of the same incarnation: it was restored from a backup.
-	Restored bool
 }

@@ -29,8 +29,8 @@ const (
 const (
 	// version is that of the format. A client refuses others.
 	version = 1
-	// maxString and maxFrame limit what a client accepts. No field of a Kubernetes object that travels is longer.
-	maxString, maxFrame = 8 << 10, 1 << 20
+	// maxString and maxFrame limit what a client accepts. The server sends frames of frameSize and one batch of an informer, at most.
+	maxString, maxFrame = 2 << 10, 1 << 20
 	// frameSize is the size of a frame after which the server begins another one.
 	frameSize = 32 << 10
 )
@@ -66,7 +66,7 @@ func appendFlags(b []byte, flags ...bool) []byte {
 
 func appendHello(b []byte, h hello) []byte {
 	b = append(b, tagHello, version)
-	b = appendFlags(b, h.Snapshot, h.Restored)
+	b = appendFlags(b, h.Snapshot)
 	b = appendString(appendString(b, h.Shard), h.Incarnation)
 	b = binary.AppendUvarint(b, h.Revision)
 	return binary.AppendUvarint(binary.AppendUvarint(b, h.Log), h.Position)
@@ -199,7 +199,7 @@ func (f *fields) hello() (hello, error) {
 		return hello{}, fmt.Errorf("%w: it has version %d instead of %d", errFormat, v, version)
 	}
 	set := f.byte()
-	h := hello{Snapshot: f.flag(set, 0), Start: Start{Restored: f.flag(set, 1), Shard: f.string(), Incarnation: f.string(), Revision: f.number()}}
+	h := hello{Snapshot: f.flag(set, 0), Start: Start{Shard: f.string(), Incarnation: f.string(), Revision: f.number()}}
 	h.Log, h.Position = f.number(), f.number()
 	return h, f.err()
 }
