@@ -105,6 +105,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 	if err != nil {
 		return nil, err
 	}
+	s.handleConsumers()
 	if g.AdmissionControl, err = s.newAdmission(limits); err != nil {
 		return nil, err
 	}

@@ -108,11 +108,7 @@ func (c controllers) ofKubernetes() []runnable {
 func (c controllers) ofTenancy() []runnable {
 	clusters, workspaces := c.stored["logicalclusters"], c.stored["workspaces"]
 	schemas, conversions := c.stored["apiresourceschemas"], c.stored["apiconversions"]
-	ofSlices := func(stored string) endpointslice.Inputs {
-		return endpointslice.Inputs{
-			Set: c.set, Exports: c.tenancy.exports, Cached: c.tenancy.cached, Slices: c.stored[stored], ShardName: c.opts.ShardName,
-		}
-	}
+	ofSlices := func(stored string) endpointslice.Inputs { return c.slices(c.set, stored) }
 	return []runnable{
 		logicalcluster.New(logicalcluster.Inputs{
 			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.StoredResources, Serves: c.served.custom.List,

@@ -16,7 +16,9 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/controllers/endpointslice"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
@@ -40,10 +42,13 @@ type installation struct {
 	clients *peers.Clients
 	root    *rest.Config
 
+	// holders decides which shard holds a logical cluster; elsewhere has the objects of other shards.
+	holders   *placement.Holders
+	elsewhere *informers.Elsewhere
+
 	registry *shards.Registry
 	usage    *usage
-	// holders finds the shard of a logical cluster, places answers peers what this shard holds.
-	holders  *placement.Holders
+	// places answers peers what this shard holds.
 	places   *tree.Places
 	offering *offering
 	// cache is nil unless this shard serves the cache of the installation.
@@ -70,12 +75,15 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	if err := g.Authentication.ApplyClientCert(i.authorities, g.SecureServing); err != nil {
 		return nil, fmt.Errorf("--peer-client-ca-file: %w", err)
 	}
+	i.holders = placement.New(tenancy.set, opts.ShardName)
+	if i.elsewhere, err = tenancy.informers.Share(i.holders.Placement); err != nil {
+		return nil, err
+	}
 	i.calls = peers.NewServer(i.authorities, g.Serializer)
 	if i.clients, err = i.newClients(); err != nil {
 		return nil, err
 	}
 	i.usage = newUsage(backend, tenancy)
-	i.holders = placement.New(tenancy.set, opts.ShardName)
 	if err := i.scheduleElsewhere(); err != nil {
 		return nil, err
 	}
@@ -216,6 +224,36 @@ func (u *usage) read(ctx context.Context) map[corev1.ResourceName]int64 {
 		amounts[corev1alpha1.ResourceObjects], amounts[corev1alpha1.ResourceBytes] = objects, bytes
 	}
 	return amounts
+}
+
+// slices returns the inputs of the controllers of endpoint slices, whose objects are stored under a name.
+func (s *server) slices(set *informers.Set, stored string) endpointslice.Inputs {
+	in := endpointslice.Inputs{
+		Set: set, Exports: s.tenancy.exports, Cached: s.tenancy.cached, Slices: s.tenancy.stored[stored], ShardName: s.opts.ShardName,
+	}
+	if s.installation != nil {
+		in.Others = consumers{s.installation}
+	}
+	return in
+}
+
+// handleConsumers lets other shards report that they have consumers of exports of this shard.
+func (s *server) handleConsumers() {
+	if s.installation == nil {
+		return
+	}
+	peers.Handle(s.installation.calls, endpointslice.CallConsumers, []peers.Kind{peers.Shard}, endpointslice.Reports(
+		s.slices(s.tenancy.set, "apiexportendpointslices"), s.slices(s.tenancy.set, "clustercachedresourceendpointslices")))
+}
+
+// consumers is an endpointslice.Shards.
+type consumers struct{ *installation }
+
+func (c consumers) Holder(cluster logicalcluster.Name) string { return c.elsewhere.Holder(cluster) }
+
+func (c consumers) Report(ctx context.Context, shard string, in endpointslice.Consumption) error {
+	_, err := peers.Call[endpointslice.Consumption, endpointslice.Accepted](ctx, c.clients, shard, endpointslice.CallConsumers, in)
+	return err
 }
 
 // withCalls serves the calls of peers, which are no users, before authentication.

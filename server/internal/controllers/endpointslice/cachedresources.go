@@ -29,7 +29,15 @@ var (
 
 // NewForCachedResources returns the controller of ClusterCachedResourceEndpointSlices.
 func NewForCachedResources(in Inputs) *runner.Controller {
-	c := kind[*cachedSlice]{
+	c := kindOfCachedResources(in).controller(in)
+	c.WatchMappedForAll(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
+		return runner.KeysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
+	})
+	return c
+}
+
+func kindOfCachedResources(in Inputs) kind[*cachedSlice] {
+	return kind[*cachedSlice]{
 		name:   "clustercachedresourceendpointslice",
 		lister: in.Set.ClusterCachedResourceEndpointSlices,
 		naming: in.Cached.NamingExport,
@@ -47,11 +55,7 @@ func NewForCachedResources(in Inputs) *runner.Controller {
 		path: func(s *cachedSlice, _ *apisv1alpha2.APIExport) string {
 			return replication.Path(logicalcluster.Of(s), s.Name)
 		},
-	}.controller(in)
-	c.WatchMappedForAll(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
-		return runner.KeysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
-	})
-	return c
+	}
 }
 
 func checkResource(cached *cachedresources.Resources, s *cachedSlice, conditions *[]corev1alpha1.Condition) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +35,8 @@ type Inputs struct {
 	Slices storage.Objects
 	// ShardName is the name of this shard.
 	ShardName string
+	// Others are the other shards; nil for a single shard.
+	Others Shards
 }
 
 // status is the status of slices of both kinds.
@@ -72,6 +75,9 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 	r := &reconciler[T]{in, k}
 	c := runner.New(k.name, 2, r.reconcile)
 	c.Watch(k.lister.Informer)
+	if in.Others != nil {
+		c.WatchMappedForAll(k.lister.Informer, func(obj runtime.Object) []informers.Key { return runner.KeysOf([]T{obj.(T)}) })
+	}
 	c.WatchMappedForAll(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		return runner.KeysOf(k.naming(obj.(*apisv1alpha2.APIExport).Name))
 	})
@@ -108,6 +114,10 @@ func (r *reconciler[T]) outdated(slice T, b *apisv1alpha2.APIBinding) bool {
 	if selected, err := r.selected(status.ShardSelector); err != nil || !selected {
 		return false // its bindings do not matter
 	}
+	if r.Others != nil {
+		listed, wanted, err := r.consumption(slice)
+		return err != nil || listed != wanted
+	}
 	return r.Exports.HasBindings(cluster, export.Name) != (len(status.Endpoints) > 0)
 }
 
@@ -142,6 +152,9 @@ func (r *reconciler[T]) partition(cluster logicalcluster.Name, name string) (sel
 
 func (r *reconciler[T]) reconcile(ctx context.Context, key informers.Key) error {
 	slice, err := r.lister.GetLocal(key.Cluster, "", key.Name)
+	if apierrors.IsNotFound(err) && r.Others != nil {
+		return r.consume(ctx, key)
+	}
 	if err != nil || slice.GetDeletionTimestamp() != nil {
 		return runner.IgnoreNotFound(err)
 	}
@@ -167,7 +180,10 @@ func (r *reconciler[T]) describe(slice T, status *status) error {
 	if problem != nil {
 		return nil // the URLs stay until the partition is valid
 	}
-	status.ShardSelector, status.Endpoints = selector, nil
+	status.ShardSelector = selector
+	if status.Endpoints, err = r.others(slice, export, selector); err != nil {
+		return err
+	}
 	selected, err := r.selected(selector)
 	if err != nil || !selected || !r.Exports.HasBindings(logicalcluster.Of(export), export.Name) {
 		return err
@@ -176,7 +192,8 @@ func (r *reconciler[T]) describe(slice T, status *status) error {
 	if err != nil {
 		return fmt.Errorf("the shard of this server: %w", err)
 	}
-	status.Endpoints = []apisv1alpha1.APIExportEndpoint{{URL: shard.Spec.VirtualWorkspaceURL + r.path(slice, export)}}
+	status.Endpoints = append(status.Endpoints, apisv1alpha1.APIExportEndpoint{URL: r.url(shard, slice, export)})
+	sortEndpoints(status.Endpoints)
 	return nil
 }
 

@@ -12,7 +12,9 @@ import (
 )
 
 // NewForExports returns the controller of APIExportEndpointSlices.
-func NewForExports(in Inputs) *runner.Controller {
+func NewForExports(in Inputs) *runner.Controller { return kindOfExports(in).controller(in) }
+
+func kindOfExports(in Inputs) kind[*apisv1alpha1.APIExportEndpointSlice] {
 	return kind[*apisv1alpha1.APIExportEndpointSlice]{
 		name:   "apiexportendpointslice",
 		lister: in.Set.APIExportEndpointSlices,
@@ -33,5 +35,5 @@ func NewForExports(in Inputs) *runner.Controller {
 		path: func(_ *apisv1alpha1.APIExportEndpointSlice, export *apisv1alpha2.APIExport) string {
 			return apiexport.Path(logicalcluster.Of(export), export.Name)
 		},
-	}.controller(in)
+	}
 }
