@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
+	"github.com/kcplane/kcp/server/internal/storage"
 )
 
 // offering is what this shard needs to offer objects to others.
@@ -67,11 +68,16 @@ func (i *installation) offer(set *informers.Set) []runnable {
 	if i == nil {
 		return nil
 	}
+	stored := map[string]storage.Objects{}
+	for resource, objects := range i.tenancy.stored {
+		stored[resource] = objects
+	}
 	return []runnable{feed.NewOffer(feed.Inputs{
 		Set: set, Shard: i.opts.ShardName, Cache: i.offering.cache, Incarnation: i.incarnation, Term: i.term,
 		Versions: func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error) {
 			return i.backend.Versions(ctx, resource)
 		},
+		Stored: stored,
 		Limits: feed.Limits{Objects: feed.DefaultMaxObjects, Bytes: feed.DefaultMaxBytes}, Metrics: i.offering.metrics, Clock: clock.RealClock{},
 	})}
 }

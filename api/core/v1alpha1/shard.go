@@ -30,6 +30,13 @@ const (
 	ReasonShardClocksApart = "ClocksApart"
 )
 
+// AvailableToOtherShards is a condition of exports, endpoint slices and cached resources. It is False, with ReasonLimitExceeded, for an object
+// that other shards cannot read because its logical cluster has too many objects for them. Other objects do not have the condition.
+const (
+	AvailableToOtherShards = "AvailableToOtherShards"
+	ReasonLimitExceeded    = "LimitExceeded"
+)
+
 // Shard is a group of server processes that share one etcd. Shard objects are in the logical cluster root.
 //
 // +kubebuilder:object:root=true

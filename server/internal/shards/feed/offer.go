@@ -13,6 +13,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -29,9 +30,11 @@ type Inputs struct {
 	Term func(context.Context) (uint64, error)
 	// Versions reads the resource versions that the cluster of the context stores of a resource, by name, and the current one.
 	Versions func(context.Context, schema.GroupResource) (map[string]uint64, uint64, error)
-	Limits   Limits
-	Metrics  *OfferMetrics
-	Clock    clock.WithTicker
+	// Stored stores the objects of the kinds with conditions, by resource.
+	Stored  map[string]storage.Objects
+	Limits  Limits
+	Metrics *OfferMetrics
+	Clock   clock.WithTicker
 }
 
 // Offer writes the global objects of this shard to the cache server, and keeps them equal. Only one process of a shard may run it.

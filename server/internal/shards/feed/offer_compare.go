@@ -165,43 +165,48 @@ func entryOf(u *unstructured.Unstructured) *entry {
 type pending struct {
 	clock clock.PassiveClock
 
-	mu sync.Mutex
-	of map[logicalcluster.Name]times
+	mu   sync.Mutex // guards what follows
+	last uint64     // the number of the last change
+	of   map[logicalcluster.Name]changes
 }
 
-// times are those of the first and the last change that may not be offered yet.
-type times struct{ first, last time.Time }
+// changes are the times of the first change that may not be offered yet, and the number of the last one.
+type changes struct {
+	first time.Time
+	last  uint64
+}
 
 func newPending(clock clock.PassiveClock) *pending {
-	return &pending{clock: clock, of: map[logicalcluster.Name]times{}}
+	return &pending{clock: clock, of: map[logicalcluster.Name]changes{}}
 }
 
 func (p *pending) add(cluster logicalcluster.Name) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.clock.Now()
-	if t, ok := p.of[cluster]; ok {
-		p.of[cluster] = times{t.first, now}
-		return
+	p.last++
+	c, ok := p.of[cluster]
+	if !ok {
+		c.first = p.clock.Now()
 	}
-	p.of[cluster] = times{now, now}
+	c.last = p.last
+	p.of[cluster] = c
 }
 
-// since returns the time of the last change of a cluster.
-func (p *pending) since(cluster logicalcluster.Name) time.Time {
+// begin returns the number of the last change of a cluster.
+func (p *pending) begin(cluster logicalcluster.Name) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.of[cluster].last
 }
 
-// done records that everything up to the change at a time is offered.
-func (p *pending) done(cluster logicalcluster.Name, at time.Time) {
+// done records that everything up to a change is offered. began is when reading the cluster began.
+func (p *pending) done(cluster logicalcluster.Name, last uint64, began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t, ok := p.of[cluster]; ok && t.last.Equal(at) {
+	if c, ok := p.of[cluster]; ok && c.last == last {
 		delete(p.of, cluster)
 	} else if ok {
-		p.of[cluster] = times{at, t.last}
+		p.of[cluster] = changes{began, c.last}
 	}
 }
 
@@ -220,8 +225,8 @@ func (p *pending) lag() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, oldest := p.clock.Now(), time.Duration(0)
-	for _, t := range p.of {
-		oldest = max(oldest, now.Sub(t.first))
+	for _, c := range p.of {
+		oldest = max(oldest, now.Sub(c.first))
 	}
 	return oldest
 }

@@ -52,7 +52,7 @@ type item struct {
 type desired struct {
 	items []item
 	// excess are the objects over the limit.
-	excess []id
+	excess []item
 	bytes  int
 	// roles are the states of all ClusterRoles and ClusterRoleBindings that were considered.
 	roles []origin
@@ -144,14 +144,14 @@ func (o *Offer) desired(cluster logicalcluster.Name, known map[id]*entry) desire
 	for _, c := range content {
 		for _, obj := range c.objects {
 			if limit.isFull() {
-				d.excess = append(d.excess, id{c.kind, obj.GetName()})
+				d.excess = append(d.excess, item{id: id{c.kind, obj.GetName()}, object: obj})
 				continue
 			}
 			size := d.add(o, known, s, c.kind, obj)
 			if !limit.add(size) {
 				d.items = d.items[:len(d.items)-1]
 				d.bytes -= size
-				d.excess = append(d.excess, id{c.kind, obj.GetName()})
+				d.excess = append(d.excess, item{id: id{c.kind, obj.GetName()}, object: obj})
 			}
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -66,6 +67,11 @@ func (w *world) leader() *Offer {
 		Set: w.Set, Shard: "here", Cache: client, Incarnation: w.incarnation, Limits: w.limits, Clock: w.clock,
 		Term:    func(context.Context) (uint64, error) { return w.term, nil },
 		Metrics: NewOfferMetrics("here"),
+		Stored: map[string]storage.Objects{
+			"apiexports": w.Stored(w.Set.APIExports.Informer), "apiexportendpointslices": w.Stored(w.Set.APIExportEndpointSlices.Informer),
+			"clustercachedresources":              w.Stored(w.Set.ClusterCachedResources.Informer),
+			"clustercachedresourceendpointslices": w.Stored(w.Set.ClusterCachedResourceEndpointSlices.Informer),
+		},
 		Versions: func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error) {
 			return w.versions(ctx, resource)
 		},
@@ -430,6 +436,53 @@ func TestOverTheLimitTheOldestAreOffered(t *testing.T) {
 	equal(t, "after the oldest is deleted", w.cache.paths("here"), want...)
 	if _, excess := w.offer.count(); excess != 0 {
 		t.Errorf("got %d in excess", excess)
+	}
+}
+
+func TestTheExcessHasACondition(t *testing.T) {
+	const total = 6 * maxDescribed
+	w := newWorld(t)
+	w.limits = Limits{maxDescribed, 1 << 20}
+	w.offer = w.leader()
+	w.connect()
+	w.has("root", logicalCluster("", ""))
+	at := func(n int) *apisv1alpha2.APIExport {
+		e := export(fmt.Sprintf("e%03d", n))
+		e.CreationTimestamp = metav1.Unix(int64(n), 0)
+		return e
+	}
+	for n := range total {
+		e := at(n)
+		w.has("root", e)
+		w.Store(e)
+	}
+	excess := func(n int) (found []corev1alpha1.Condition) {
+		stored, err := w.Set.APIExports.Get("root", "", at(n).Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored.Status.Conditions
+	}
+	w.settle()
+	if c := excess(total - 1); len(c) != 0 {
+		t.Errorf("all conditions are written at once")
+	}
+	for range 6 {
+		w.offer.enqueue("root")
+		w.settle()
+	}
+	for n := range total {
+		c := excess(n)
+		if over := n >= maxDescribed; over != (len(c) == 1) || over && (c[0].Status != metav1.ConditionFalse || c[0].Reason != "LimitExceeded") {
+			t.Errorf("export %d has the conditions %v", n, c)
+		}
+	}
+	for n := range maxDescribed {
+		w.hasNot("root", at(n))
+	}
+	w.settle()
+	if c, last := excess(maxDescribed), excess(2*maxDescribed); len(c) != 0 || len(last) != 1 {
+		t.Errorf("after deletions, a former excess has the conditions %v, and the rest %v", c, last)
 	}
 }
 

@@ -43,12 +43,13 @@ func (o *Offer) reconcile(ctx context.Context, key informers.Key) error {
 	if !o.connected {
 		return nil
 	}
-	since := o.pending.since(key.Cluster)
+	last, began := o.pending.begin(key.Cluster), o.in.Clock.Now()
 	k := o.knownOf(key.Cluster)
 	d, err := o.settled(ctx, key.Cluster, k.objects)
 	if err == nil {
 		err = errors.Join(d.err, o.write(ctx, key.Cluster, k.objects, d))
 		o.keep(key.Cluster, k, len(d.excess))
+		err = errors.Join(err, o.describe(ctx, key.Cluster, d))
 	}
 	if err != nil {
 		o.in.Metrics.failed()
@@ -57,7 +58,7 @@ func (o *Offer) reconcile(ctx context.Context, key informers.Key) error {
 		}
 		return err
 	}
-	o.pending.done(key.Cluster, since)
+	o.pending.done(key.Cluster, last, began)
 	return nil
 }
 
