@@ -29,6 +29,8 @@ type Elsewhere struct {
 	informers []*Informer // complete before the first change
 
 	changing sync.Mutex // serializes changes and their delivery
+	// changed is called with the cluster of each change; changing is held. See OnChange.
+	changed func(logicalcluster.Name)
 
 	mu     sync.RWMutex // guards what follows
 	places map[logicalcluster.Name]*place
@@ -47,7 +49,7 @@ func (f *Factory) Share(placement Placement) (*Elsewhere, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := &Elsewhere{
-		placement: placement, places: map[logicalcluster.Name]*place{},
+		placement: placement, changed: func(logicalcluster.Name) {}, places: map[logicalcluster.Name]*place{},
 		dependents: map[logicalcluster.Name]map[logicalcluster.Name]bool{},
 	}
 	for _, kind := range Kinds() {
@@ -77,6 +79,32 @@ func (f *Factory) Share(placement Placement) (*Elsewhere, error) {
 // Informers returns the informers of all kinds that shards offer to each other.
 func (e *Elsewhere) Informers() []*Informer { return e.informers }
 
+// OnChange calls f with every cluster of which an object of another shard, or the holder, has changed. f must neither block nor change
+// Elsewhere. It must be called before the first change.
+func (e *Elsewhere) OnChange(f func(cluster logicalcluster.Name)) { e.changed = f }
+
+// OfferedKey identifies an object that a shard offers.
+type OfferedKey struct {
+	Shard string
+	Key
+}
+
+// Offered returns an object as a shard offers it, whether it counts or not.
+func (e *Elsewhere) Offered(i *Informer, key OfferedKey) (runtime.Object, bool) {
+	return i.remote.from(key.Shard, key.Key.String())
+}
+
+// AllOffered returns the keys of all objects that shards offer.
+func (e *Elsewhere) AllOffered(i *Informer) []OfferedKey {
+	return offeredKeys(i.remote.indexer.List())
+}
+
+// OfferedIn returns the keys of the objects of a cluster that shards offer.
+func (e *Elsewhere) OfferedIn(i *Informer, cluster logicalcluster.Name) []OfferedKey {
+	found, _ := i.remote.indexer.ByIndex(byCluster, string(cluster)) // the index exists
+	return offeredKeys(found)
+}
+
 // Holder returns the shard that holds a cluster of which another shard offers an object; empty if that is not known.
 func (e *Elsewhere) Holder(cluster logicalcluster.Name) string {
 	e.mu.RLock()
@@ -103,6 +131,7 @@ func (e *Elsewhere) Set(i *Informer, shard string, obj runtime.Object) error {
 		return err
 	}
 	e.moved(i, old, obj)
+	e.changed(key.Cluster)
 	return nil
 }
 
@@ -125,6 +154,7 @@ func (e *Elsewhere) Delete(i *Informer, shard string, key Key) error {
 	}
 	e.leave(key.Cluster)
 	e.moved(i, old, nil)
+	e.changed(key.Cluster)
 	return nil
 }
 
@@ -203,6 +233,7 @@ func (e *Elsewhere) settle(cluster logicalcluster.Name) {
 	for _, i := range e.informers {
 		e.replace(i, cluster, before, shard)
 	}
+	e.changed(cluster)
 }
 
 // maxLocate limits how often settle locates a cluster whose ancestors change all the time. Each of these changes settles it again.

@@ -61,6 +61,16 @@ func (r *remote) from(shard, key string) (runtime.Object, bool) {
 	return o.(*offered).obj, true
 }
 
+func offeredKeys(found []any) []OfferedKey {
+	keys := make([]OfferedKey, 0, len(found))
+	for _, obj := range found {
+		o := obj.(*offered)
+		key, _ := KeyOf(o.obj) // it is in the store
+		keys = append(keys, OfferedKey{o.shard, key})
+	}
+	return keys
+}
+
 // get returns an object that counts.
 func (r *remote) get(key Key) (runtime.Object, bool) {
 	shard := r.elsewhere.Holder(key.Cluster)

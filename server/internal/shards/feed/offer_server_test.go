@@ -39,12 +39,12 @@ func startInstallation(t *testing.T) *installation {
 	t.Cleanup(backend.Close)
 	i := &installation{peers: peerstest.NewAuthority(t)}
 	handler, err := cacheserver.New(cacheserver.Config{
-		Backend: backend, Peers: i.peers, Clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)),
+		Backend: backend, Peers: i.peers, Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.server = httptest.NewUnstartedServer(handler.WithCache(http.NotFoundHandler()))
+	i.server = httptest.NewUnstartedServer(cacheserver.WithCache(handler, http.NotFoundHandler()))
 	i.server.TLS = &tls.Config{Certificates: []tls.Certificate{i.peers.Certificate(t, "server")}, ClientAuth: tls.RequestClientCert}
 	i.server.EnableHTTP2 = true
 	i.server.StartTLS()
