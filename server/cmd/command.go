@@ -2,11 +2,19 @@
 package cmd
 
 import (
+	"path/filepath"
+	"sync"
+
 	"github.com/spf13/cobra"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // metric of the leader
 	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of clients
 	_ "k8s.io/component-base/metrics/prometheus/version"                 // build information as a metric
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of queues
+
+	"github.com/kcplane/kcp/server/options"
 )
 
 // New returns the command kcp with its subcommands.
@@ -18,6 +26,28 @@ func New() *cobra.Command {
 To kubectl, client-go, Helm and Argo CD, each of them is a cluster.`,
 		SilenceUsage: true,
 	}
-	root.AddCommand(newStart())
+	registerFeatures()
+	root.AddCommand(newStart(), newFrontProxy())
 	return root
 }
+
+// programs are the subcommands that are programs of their own upstream, by the names of these.
+var programs = map[string]func() *cobra.Command{"kcp-front-proxy": newFrontProxy}
+
+// ForProgram returns the command for the name or path of the program: kcp with its subcommands, or the subcommand with that name.
+func ForProgram(name string) *cobra.Command {
+	subcommand, ok := programs[filepath.Base(name)]
+	if !ok {
+		return New()
+	}
+	registerFeatures()
+	command := subcommand()
+	command.Use, command.SilenceUsage = filepath.Base(name), true
+	return command
+}
+
+// registerFeatures adds the feature gates, before any flag for them.
+var registerFeatures = sync.OnceFunc(func() {
+	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
+	options.AddFeatures(utilfeature.DefaultMutableFeatureGate)
+})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
@@ -32,8 +31,6 @@ import (
 )
 
 func newStart() *cobra.Command {
-	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
-	options.AddFeatures(utilfeature.DefaultMutableFeatureGate)
 	opts := options.New()
 	command := &cobra.Command{
 		Use:   "start",

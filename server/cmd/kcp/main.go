@@ -1,4 +1,4 @@
-// Command kcp is the server: kcp start runs it.
+// Command kcp is the server: kcp start runs it. Under the name kcp-front-proxy, it is kcp front-proxy.
 package main
 
 import (
@@ -12,5 +12,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(cmd.New()))
+	os.Exit(cli.Run(cmd.ForProgram(os.Args[0])))
 }

@@ -40,6 +40,14 @@ func bearerTokens(r *http.Request) []string {
 	return tokens
 }
 
+// Claimed returns the logical cluster that the service account tokens of a request claim, and whether the request has any token. The
+// signatures are not checked.
+func Claimed(r *http.Request) (cluster logicalcluster.Name, tokens bool, err error) {
+	borne := bearerTokens(r)
+	cluster, err = commonCluster(borne)
+	return cluster, len(borne) > 0, err
+}
+
 // commonCluster returns the logical cluster that all tokens claim, or an empty name if they claim none.
 func commonCluster(tokens []string) (logicalcluster.Name, error) {
 	var common logicalcluster.Name

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +18,22 @@ type Credentials struct {
 	CAFile string
 	// CertFile and KeyFile are the client certificate; empty for none.
 	CertFile, KeyFile string
+	// CA, Cert and Key are used in place of files without a name.
+	CA, Cert, Key []byte
+}
+
+// read returns the content of the authorities, the certificate and the key.
+func (c Credentials) read() (files [3][]byte, err error) {
+	files = [3][]byte{c.CA, c.Cert, c.Key}
+	for i, name := range []string{c.CAFile, c.CertFile, c.KeyFile} {
+		if name == "" {
+			continue
+		}
+		if files[i], err = os.ReadFile(name); err != nil {
+			return files, err
+		}
+	}
+	return files, nil
 }
 
 const (
@@ -60,14 +75,9 @@ func (c *Connections) upgrades() *http.Transport { return c.current.Load().upgra
 // Reload reads the files again, and reports whether they have changed. Requests in progress keep their connections. After an error, the
 // connections are as before.
 func (c *Connections) Reload() (changed bool, err error) {
-	var files [3][]byte
-	for i, name := range []string{c.credentials.CAFile, c.credentials.CertFile, c.credentials.KeyFile} {
-		if name == "" {
-			continue
-		}
-		if files[i], err = os.ReadFile(name); err != nil {
-			return false, err
-		}
+	files, err := c.credentials.read()
+	if err != nil {
+		return false, err
 	}
 	before := c.current.Load()
 	if before != nil && bytes.Equal(before.files[0], files[0]) && bytes.Equal(before.files[1], files[1]) && bytes.Equal(before.files[2], files[2]) {
@@ -88,21 +98,19 @@ func (c *Connections) Reload() (changed bool, err error) {
 
 func (c Credentials) config(files [3][]byte) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
+	if len(files[0]) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(files[0]) {
 			return nil, fmt.Errorf("%s: no certificate in PEM format", c.CAFile)
 		}
 	}
-	if c.CertFile != "" {
+	if len(files[1])+len(files[2]) > 0 {
 		certificate, err := tls.X509KeyPair(files[1], files[2])
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", c.CertFile, c.KeyFile, err)
 		}
 		// It is presented to every server, whatever authorities the server names.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
-	} else if c.KeyFile != "" {
-		return nil, errors.New("a key without a certificate")
 	}
 	return config, nil
 }

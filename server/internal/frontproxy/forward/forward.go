@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 )
 
@@ -115,8 +115,7 @@ func unsettled(t Target, why string) error {
 	if t.Expect != nil {
 		cluster = string(t.Expect.Cluster)
 	}
-	return apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "", schema.GroupResource{}, "",
-		fmt.Sprintf("logical cluster %q cannot be reached now, because %s; try again", cluster, why), 1, true)
+	return answer.Unavailable(fmt.Sprintf("logical cluster %q cannot be reached now, because %s; try again", cluster, why))
 }
 
 // markerOf returns the marker in a response, which is closed then. It removes the header from other responses.

@@ -93,6 +93,11 @@ func split(path string) []string {
 	return strings.Split(trimmed, "/")
 }
 
+// IsClusters reports whether the entry is that of logical clusters, so that the index chooses the backend.
+func (e *Entry) IsClusters() bool {
+	return len(e.segments) == 1 && e.segments[0] == strings.Trim(Clusters, "/")
+}
+
 func (e *Entry) matches(segments []string) bool {
 	if len(segments) < len(e.segments) {
 		return false

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
+	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
 	"github.com/kcplane/kcp/server/internal/frontproxy/index"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
@@ -302,4 +303,9 @@ func (r *Resolver) question(ctx context.Context, shard string, q tree.Question) 
 	default:
 		return tree.Answer{}, unavailable(fmt.Sprintf("shard %q does not respond", shard))
 	}
+}
+
+// unavailable returns the error for a workspace whose place cannot be found now.
+func unavailable(why string) error {
+	return answer.Unavailable("the workspace cannot be found now, because " + why)
 }

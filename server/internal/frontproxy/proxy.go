@@ -1,0 +1,260 @@
+// Package frontproxy is the program kcp front-proxy. It authenticates users, finds the shard that holds the logical cluster of a request, and
+// forwards the request there.
+package frontproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
+	"github.com/kcplane/kcp/server/internal/frontproxy/forward"
+	"github.com/kcplane/kcp/server/internal/frontproxy/identity"
+	"github.com/kcplane/kcp/server/internal/frontproxy/questions"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
+)
+
+// Proxy serves the requests of clients.
+//
+// Invariants:
+//   - What only the installation may say in headers is removed from each request before anything is added, and nothing is removed after it.
+//   - The path that a backend gets is the one that was checked and resolved.
+//   - No request of a client reaches what shards serve for front proxies.
+//   - Every open request counts for its client and ends with it, with the proxy, or when its client makes no progress.
+type Proxy struct {
+	authenticate authenticator.Request
+	groups       identity.Filter
+	files        atomic.Pointer[files]
+	shards       *shardSet
+	resolver     *questions.Resolver
+	open         *openRequests
+	metrics      *instruments
+	clock        clock.PassiveClock
+	// ending ends when open watches must end.
+	ending context.Context
+
+	once    sync.Once
+	reverse *httputil.ReverseProxy
+}
+
+// exchange is one request, in the context of its way through the proxy.
+type exchange struct {
+	caller      caller
+	destination destination
+	guard       *identity.Guard
+	// last is where the request was sent last; nil if it was not.
+	last  *forward.Target
+	watch bool
+}
+
+type exchangeKey struct{}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.once.Do(p.build)
+	began := p.clock.Now()
+	recorded := &recorder{ResponseWriter: w}
+	x := &exchange{}
+	p.metrics.open.Inc()
+	defer func() {
+		p.metrics.open.Dec()
+		p.metrics.answered(targetName(x.last), r.Method, recorded.status(), p.clock.Since(began))
+	}()
+	defer recovered(recorded, r)
+	if err := p.serve(recorded, r, x, began); err != nil {
+		p.refuse(recorded, r, err)
+	}
+}
+
+// recovered ends a request whose handler has panicked, as net/http does, and logs where.
+func recovered(w http.ResponseWriter, r *http.Request) {
+	failure := recover()
+	if failure == nil {
+		return
+	}
+	if failure != any(http.ErrAbortHandler) {
+		klog.ErrorS(nil, "Serving a request panicked", decisionlog.Verb, r.Method, decisionlog.Reason, fmt.Sprintf("%v\n%s", failure, debug.Stack()))
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange, began time.Time) (err error) {
+	if x.caller, err = callerOf(r, p.authenticate); err != nil {
+		return err
+	}
+	end, err := p.open.begin(x.caller.client.Key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := forward.CheckUpgrade(r); err != nil {
+		return err
+	}
+	if x.destination, err = p.destination(r, x.caller); err != nil {
+		return err
+	}
+	x.guard = p.files.Load().guard
+	x.watch = isWatch(r)
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer cancel()
+	if x.watch {
+		defer context.AfterFunc(p.ending, cancel)()
+	}
+	sent := false
+	route := &forward.Route{
+		Target: x.destination.target,
+		Next: func(ctx context.Context, last forward.Target, m tree.Marker) (forward.Target, error) {
+			return p.next(ctx, x.caller, x.destination, last, m)
+		},
+		Sent: func(t forward.Target) {
+			if !sent {
+				p.metrics.overhead.Observe(p.clock.Since(began).Seconds())
+			}
+			sent, x.last = true, &t
+		},
+		Marked: p.metrics.marked,
+	}
+	p.reverse.ServeHTTP(w, r.WithContext(forward.WithRoute(ctx, route)))
+	return nil
+}
+
+// isWatch reports whether a request stays open until one side ends it.
+func isWatch(r *http.Request) bool {
+	if httpstream.IsUpgradeRequest(r) {
+		return true
+	}
+	query := r.URL.Query()
+	switch query.Get("watch") {
+	case "", "0", "false":
+		return query.Get("follow") == "true"
+	}
+	return true
+}
+
+// buffers are for copying bodies.
+type buffers struct{ sync.Pool }
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if kept, ok := b.Pool.Get().(*[]byte); ok {
+		return *kept
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(used []byte) { b.Pool.Put(&used) }
+
+func (p *Proxy) build() {
+	p.reverse = &httputil.ReverseProxy{
+		Transport: forward.Hops{}, BufferPool: &buffers{}, ErrorLog: nil,
+		Rewrite: func(out *httputil.ProxyRequest) {
+			x := out.In.Context().Value(exchangeKey{}).(*exchange)
+			out.Out.URL.RawQuery = out.In.URL.RawQuery
+			p.rewrite(out, x)
+		},
+		ModifyResponse: func(response *http.Response) error {
+			if x := response.Request.Context().Value(exchangeKey{}); x != nil && x.(*exchange).watch && response.StatusCode == http.StatusOK {
+				response.Body = &watchBody{response.Body, response.Request.Context()}
+			}
+			return nil
+		},
+		ErrorHandler: p.failed,
+	}
+}
+
+// rewrite sets the headers of the request for the backend. Hop-by-hop headers, and those that the client lists as such, are gone already.
+func (p *Proxy) rewrite(out *httputil.ProxyRequest, x *exchange) {
+	header := out.Out.Header
+	x.guard.Clean(header)
+	out.SetXForwarded()
+	if x.caller.user == nil {
+		return
+	}
+	x.destination.headers.Set(header, p.groups.Apply(x.caller.user))
+	if !x.destination.credentials {
+		header.Del("Authorization")
+	}
+}
+
+// failed responds to a request that got no response.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var answered apierrors.APIStatus
+	var unreachable *forward.Unreachable
+	switch {
+	case errors.As(err, &answered):
+		p.refuse(w, r, err)
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the client has left, or the proxy ends the watch
+	case errors.As(err, &unreachable):
+		klog.FromContext(r.Context()).V(1).Info("A backend does not respond", decisionlog.Shard, unreachable.Target.Shard, decisionlog.Error, err)
+		what := "the server for this path"
+		if unreachable.Target.Shard != "" {
+			what = "shard \"" + unreachable.Target.Shard + "\", which holds the workspace,"
+		}
+		p.refuse(w, r, answer.Unavailable(what+" does not respond; try again"))
+	default:
+		p.refuse(w, r, apierrors.NewInternalError(errors.New("forwarding the request failed")))
+	}
+}
+
+// refuse responds with an error. net/http discards the rest of a body.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var answered apierrors.APIStatus
+	if errors.As(err, &answered) {
+		p.metrics.refusedWith(int(answered.Status().Code))
+	}
+	responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// watchBody is the body of a watch. It ends, without an error for the client, when its context ends.
+type watchBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+// Read implements io.Reader.
+func (b *watchBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// recorder records the status of a response.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(code int) {
+	if w.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// status returns the status; 0 if the request ended without one.
+func (w *recorder) status() int { return w.code }

@@ -1,0 +1,353 @@
+package frontproxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/frontproxy/index"
+	"github.com/kcplane/kcp/server/internal/frontproxy/mapping"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
+)
+
+// shardsFile has the shards that the proxy knew last, in its directory. With it, the proxy starts while the root shard is down.
+const shardsFile = "front-proxy-shards.json"
+
+// shardSet is the set of shards, which the root shard says, and what the tree streams have delivered.
+//
+// Invariants:
+//   - The URL of a shard is what the root shard said last. Before that, it is what the file in the directory says, then the flags.
+//   - The shard "root" is never removed.
+//   - Every shard has one goroutine that follows its tree, which ends with the shard and with the proxy.
+type shardSet struct {
+	index *index.Table
+	file  string
+	clock clock.PassiveClock
+	// follow delivers the tree of a shard to a sink until the context ends.
+	follow func(ctx context.Context, shard string, sink tree.Sink)
+
+	mu      sync.Mutex
+	ctx     context.Context // of run; nil before
+	running sync.WaitGroup
+	shards  map[string]*shardState
+	// ended is closed when the last goroutine of a shard has ended.
+	ended map[string]chan struct{}
+	// listed are the shards in a snapshot of the root shard, nil outside of one.
+	listed map[string]bool
+}
+
+// shardState is what is known about a shard.
+type shardState struct {
+	url  *url.URL
+	stop context.CancelFunc
+	// complete reports that the index has a snapshot, and failed that the shard did not respond to the last attempt.
+	complete, failed bool
+	// current is when the index had everything last.
+	current time.Time
+}
+
+// newShards returns the shards of the flags, and those that the file has.
+func newShards(x *index.Table, directory string, seeds map[string]string, c clock.PassiveClock) (*shardSet, error) {
+	s := &shardSet{index: x, clock: c, shards: map[string]*shardState{}, ended: map[string]chan struct{}{}}
+	known := maps.Clone(seeds)
+	if directory != "" {
+		s.file = filepath.Join(directory, shardsFile)
+		text, err := os.ReadFile(s.file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			if err := json.Unmarshal(text, &known); err != nil {
+				return nil, fmt.Errorf("%s: %w; delete the file, the root shard has its content", s.file, err)
+			}
+		}
+	}
+	if seed, ok := seeds[peers.Root]; ok {
+		known[peers.Root] = seed // it cannot be reached otherwise after its URL has changed
+	}
+	for name, text := range known {
+		u, err := mapping.ParseBackend(text)
+		if err != nil || !peers.ValidName(name) {
+			return nil, fmt.Errorf("shard %q: URL %q: %w", name, text, err)
+		}
+		s.shards[name] = &shardState{url: u}
+	}
+	return s, nil
+}
+
+// URL returns the URL of a shard.
+func (s *shardSet) URL(name string) (*url.URL, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, ok := s.shards[name]
+	if !ok {
+		return nil, false
+	}
+	return state.url, true
+}
+
+// Names returns the names of all shards.
+func (s *shardSet) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.shards))
+}
+
+// At returns the shard with a URL.
+func (s *shardSet) At(u *url.URL) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, state := range s.shards {
+		if *state.url == *u {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// run follows the trees of all shards until ctx ends.
+func (s *shardSet) run(ctx context.Context) {
+	s.mu.Lock()
+	s.ctx = ctx
+	for name, state := range s.shards {
+		s.start(name, state)
+	}
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil // no other one starts
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// start follows a shard. The caller holds the lock.
+func (s *shardSet) start(name string, state *shardState) {
+	if s.ctx == nil || s.ctx.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	state.stop = stop
+	before, ended := s.ended[name], make(chan struct{})
+	s.ended[name] = ended
+	s.running.Go(func() {
+		defer close(ended)
+		if before != nil {
+			<-before // a shard of the same name that was removed
+		}
+		s.follow(ctx, name, &sink{set: s, name: name})
+		if s.removed(name, state) {
+			s.index.Forget(name)
+		}
+	})
+}
+
+func (s *shardSet) removed(name string, state *shardState) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shards[name] != state && s.ctx != nil
+}
+
+// set adds a shard, or changes its URL.
+func (s *shardSet) set(record tree.Shard) {
+	u, err := mapping.ParseBackend(record.BaseURL)
+	if err != nil || !peers.ValidName(record.Name) {
+		klog.ErrorS(err, "The root shard has a shard with an invalid URL", decisionlog.Shard, record.Name)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listed != nil {
+		s.listed[record.Name] = true
+	}
+	if state, ok := s.shards[record.Name]; ok {
+		if changed := *state.url != *u; changed {
+			state.url = u
+			s.save()
+		}
+		return
+	}
+	state := &shardState{url: u}
+	s.shards[record.Name] = state
+	s.save()
+	s.start(record.Name, state)
+}
+
+// remove removes a shard, which the root shard does not have. The caller holds the lock.
+func (s *shardSet) remove(name string) {
+	state, ok := s.shards[name]
+	if !ok || name == peers.Root {
+		return
+	}
+	delete(s.shards, name)
+	if s.save(); state.stop != nil {
+		state.stop()
+	}
+}
+
+// save writes the file. The caller holds the lock. A failure costs the next start only.
+func (s *shardSet) save() {
+	if s.file == "" {
+		return
+	}
+	known := map[string]string{}
+	for name, state := range s.shards {
+		known[name] = state.url.String()
+	}
+	text, err := json.MarshalIndent(known, "", "  ")
+	if err == nil {
+		temporary := s.file + ".new"
+		if err = os.WriteFile(temporary, text, 0o600); err == nil {
+			err = os.Rename(temporary, s.file)
+		}
+	}
+	if err != nil {
+		klog.ErrorS(err, "Storing the shards failed")
+	}
+}
+
+// Ready returns nil when the index has the trees of all shards that respond, and of one at least.
+func (s *shardSet) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waiting []string
+	complete := false
+	for name, state := range s.shards {
+		complete = complete || state.complete
+		if !state.complete && !state.failed {
+			waiting = append(waiting, name)
+		}
+	}
+	slices.Sort(waiting)
+	switch {
+	case len(waiting) > 0:
+		return fmt.Errorf("the index lacks the shards %v", waiting)
+	case !complete:
+		return errors.New("no shard responds")
+	}
+	return nil
+}
+
+// lags returns how old the newest state of each shard in the index is. A shard without a snapshot is left out.
+func (s *shardSet) lags() map[string]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lags := map[string]time.Duration{}
+	for name, state := range s.shards {
+		if !state.current.IsZero() {
+			lags[name] = s.clock.Since(state.current)
+		}
+	}
+	return lags
+}
+
+func (s *shardSet) update(name string, f func(*shardState)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state, ok := s.shards[name]; ok {
+		f(state)
+	}
+}
+
+// sink takes the tree of one shard to the index.
+type sink struct {
+	set  *shardSet
+	name string
+	// incarnation is the store of the shard, and restored reports that it is another one than before: what it lacks was perhaps not deleted.
+	incarnation string
+	restored    bool
+}
+
+var _ tree.Sink = &sink{}
+
+// Begin implements tree.Sink.
+func (s *sink) Begin(start tree.Start) error {
+	s.restored = s.restored || s.incarnation != "" && s.incarnation != start.Incarnation
+	s.incarnation = start.Incarnation
+	s.set.index.Begin(s.name)
+	s.set.mu.Lock()
+	defer s.set.mu.Unlock()
+	if s.name == peers.Root {
+		s.set.listed = map[string]bool{peers.Root: true}
+	}
+	return nil
+}
+
+// End implements tree.Sink.
+func (s *sink) End() error {
+	restored := s.restored
+	if s.restored = false; !restored {
+		s.set.index.End(s.name)
+	}
+	s.set.update(s.name, func(state *shardState) {
+		state.complete, state.failed, state.current = true, false, s.set.clock.Now()
+	})
+	s.set.mu.Lock()
+	defer s.set.mu.Unlock()
+	if s.name != peers.Root || s.set.listed == nil {
+		return nil
+	}
+	for name := range s.set.shards {
+		if !s.set.listed[name] && !restored {
+			s.set.remove(name)
+		}
+	}
+	s.set.listed = nil
+	return nil
+}
+
+// Edge implements tree.Sink.
+func (s *sink) Edge(e tree.Edge) error {
+	s.set.index.SetEdge(s.name, e)
+	return nil
+}
+
+// Cluster implements tree.Sink.
+func (s *sink) Cluster(c tree.Cluster) error {
+	s.set.index.SetCluster(s.name, c)
+	return nil
+}
+
+// Shard implements tree.Sink. Only the root shard says which shards there are.
+func (s *sink) Shard(record tree.Shard) error {
+	switch {
+	case s.name != peers.Root:
+	case record.Deleted:
+		s.set.mu.Lock()
+		defer s.set.mu.Unlock()
+		s.set.remove(record.Name)
+	default:
+		s.set.set(record)
+	}
+	return nil
+}
+
+// Bookmark implements tree.Sink.
+func (s *sink) Bookmark(uint64) {
+	s.set.update(s.name, func(state *shardState) { state.failed, state.current = false, s.set.clock.Now() })
+}
+
+// Lost implements tree.Sink.
+func (s *sink) Lost(err error) {
+	s.set.update(s.name, func(state *shardState) {
+		if !state.failed && !errors.Is(err, io.EOF) {
+			klog.InfoS("The tree of a shard is interrupted", decisionlog.Shard, s.name, decisionlog.Reason, err)
+		}
+		state.failed = true
+	})
+}
