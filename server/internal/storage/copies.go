@@ -91,6 +91,12 @@ func splitKey(key string) (keyParts, error) {
 	return k, nil
 }
 
+// CollectionOf returns the collection of the key of an entry.
+func CollectionOf(key string) (string, bool) {
+	k, err := splitKey(key)
+	return k.collection, err == nil
+}
+
 // isOwn reports whether keys that begin with a group are of the server, and not of a cluster.
 func isOwn(group string) bool {
 	return strings.HasPrefix(group, "kcp-") && !strings.Contains(group, ".")

@@ -218,13 +218,8 @@ func (b *Backend) SwapFence(ctx context.Context, cluster logicalcluster.Name, fr
 	if err != nil {
 		return 0, err
 	}
-	changes := []clientv3.Op{change}
-	if from != nil && from.State == FenceSettling && to == nil {
-		// The copy was deleted. Watches from an earlier revision would deliver that.
-		changes = append(changes, clientv3.OpPut(b.fences.floor(cluster), ""))
-	}
 	done, _, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return b.client.Client.Txn(ctx).If(expected).Then(changes...).Else(clientv3.OpGet(key)).Commit()
+		return b.client.Client.Txn(ctx).If(expected).Then(change).Else(clientv3.OpGet(key)).Commit()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("fence of logical cluster %q: %w", cluster, err)
