@@ -43,3 +43,15 @@ func options() sharded.Options {
 
 // root returns the workspace root at the root shard.
 func root() *kcptest.Cluster { return installation.Root().Server().Named("root") }
+
+// shard returns a shard of the shared installation.
+func shard(t *testing.T, name string) *sharded.Process {
+	t.Helper()
+	for _, s := range installation.Shards {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no shard is named %s", name)
+	return nil
+}
