@@ -108,6 +108,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	bare := h
 	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
 	h = inactive.WithRefusal(h, set.LogicalClusters, own, g.Serializer)
+	h = q.installation.withLoaded(h, own, g)
 	places := pathindex.NewStored(q.tenancy.tree, q.tenancy.stored["logicalclusters"], q.tenancy.stored["workspaces"], own)
 	resolve := func(h http.Handler) http.Handler { return path.WithCluster(h, g.Serializer, places) }
 	if traced {

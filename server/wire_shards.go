@@ -51,6 +51,7 @@ type installation struct {
 	// places answers peers what this shard holds.
 	places   *tree.Places
 	offering *offering
+	reading  *reading
 	// cache is nil unless this shard serves the cache of the installation.
 	cache *cache
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
@@ -89,6 +90,9 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	}
 	i.serveTree(ctx)
 	if i.offering, err = i.newOffering(); err != nil {
+		return nil, err
+	}
+	if i.reading, err = i.newReading(ctx); err != nil {
 		return nil, err
 	}
 	peers.Handle(i.calls, shards.CallState, []peers.Kind{peers.Shard}, shards.ServeState(i.state))
@@ -190,12 +194,16 @@ func (i *installation) readState(ctx context.Context, shard string) (shards.Stat
 
 // controllers returns what the leader of a sharded installation runs besides the controllers of every server.
 func (i *installation) controllers() []runnable {
-	if i == nil || i.registry == nil {
+	if i == nil {
 		return nil
 	}
-	return []runnable{&shards.Follower{
-		Known: i.tenancy.set.Shards, Shards: i.tenancy.stored["shards"], Read: i.readState, Clock: clock.RealClock{},
-	}}
+	run := []runnable{i.reading.kept}
+	if i.registry != nil {
+		run = append(run, &shards.Follower{
+			Known: i.tenancy.set.Shards, Shards: i.tenancy.stored["shards"], Read: i.readState, Clock: clock.RealClock{},
+		})
+	}
+	return run
 }
 
 // usage counts what this shard holds.
@@ -281,6 +289,7 @@ func (s *server) joinInstallation(hook genericapiserver.PostStartHookContext) er
 	if s.installation.cache != nil {
 		s.background.Go(func() { s.installation.cache.run(hook) })
 	}
+	s.startReading(hook)
 	later, err := s.installation.join(hook)
 	if later != nil {
 		s.background.Go(func() { later(hook) })

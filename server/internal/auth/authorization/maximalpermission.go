@@ -27,6 +27,9 @@ func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (
 	if !ok {
 		return noOpinion, "", true, nil
 	}
+	if err := c.exports.Unloaded(source); err != nil { // the policy is not known
+		return noOpinion, "", false, err
+	}
 	export, err := c.exports.Get(source.Cluster, source.Export)
 	if apierrors.IsNotFound(err) {
 		return noOpinion, "", true, nil

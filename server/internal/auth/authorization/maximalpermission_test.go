@@ -5,11 +5,17 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/objecttest"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -69,5 +75,68 @@ func TestAPolicyDoesNotTrustNamesAssignedByConsumers(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("a user of the issuer of %s: allowed %t, want %t (%s, %v)", cluster, got, want, reason, err)
 		}
+	}
+}
+
+// elsewhere has no cluster of this shard but consumer.
+type elsewhere struct{ loaded bool }
+
+func (elsewhere) Here(cluster logicalcluster.Name) bool     { return cluster == "consumer" }
+func (e elsewhere) Loaded(cluster logicalcluster.Name) bool { return e.loaded && cluster != "consumer" }
+
+func TestABoundResourceIsRefusedWhileThePolicyOfItsProviderIsNotLoaded(t *testing.T) {
+	bound := &apisv1alpha2.APIBinding{ObjectMeta: at("consumer", "widgets", nil)}
+	bound.Spec.Reference.Export = &apisv1alpha2.ExportBindingReference{Name: "widgets", Path: "provider"}
+	bound.Status.APIExportClusterName = "provider"
+	bound.Status.BoundResources = []apisv1alpha2.BoundAPIResource{{Group: "example.org", Resource: "widgets"}}
+	export, _ := limitedExport(t)
+	open := export.DeepCopy()
+	open.Spec.MaximalPermissionPolicy = nil
+	admin := binding("consumer", "cluster-admin", userSubject("tina"))
+	widgets := schema.GroupResource{Group: "example.org", Resource: "widgets"}
+	workspaces := schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}
+	for name, test := range map[string]struct {
+		elsewhere exports.Elsewhere
+		export    *apisv1alpha2.APIExport
+		resource  schema.GroupResource
+		want      authorizer.Decision
+		err       bool
+	}{
+		"no other shards, and no export":              {nil, nil, widgets, allow, false},
+		"an unknown export":                           {elsewhere{true}, nil, widgets, noOpinion, true},
+		"an export without a policy, not yet loaded":  {elsewhere{}, open, widgets, noOpinion, true},
+		"an export without a policy":                  {elsewhere{true}, open, widgets, allow, false},
+		"an export with a policy that trusts no user": {elsewhere{true}, export, widgets, noOpinion, false},
+		"another resource":                            {elsewhere{}, nil, schema.GroupResource{Resource: "secrets"}, allow, false},
+		"an unknown export of root":                   {elsewhere{true}, nil, workspaces, noOpinion, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := objecttest.New(t)
+			all, err := exports.New(objects.Set, pathindex.New(objects.Set), exports.SystemOf([]schema.GroupResource{workspaces}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.elsewhere != nil {
+				all.Share(test.elsewhere)
+			}
+			objects.Show(bound)
+			objects.Show(admin)
+			objects.Show(logicalClusterIn("consumer", corev1alpha1.LogicalClusterPhaseReady, ""))
+			if test.export != nil {
+				objects.Share(func(logicalcluster.Name) (string, []logicalcluster.Name) { return "east", nil })
+				objects.Offer("east", test.export)
+			}
+			chain, err := New(Config{Set: objects.Set, Rules: NewRules(objects.Set), Exports: all, Order: []string{RBAC}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			decision, reason, err := chain.Authorize(logicalcluster.WithName(t.Context(), "consumer"), authorizer.AttributesRecord{
+				User: &user.DefaultInfo{Name: "tina", Groups: []string{user.AllAuthenticated}}, Verb: "create", APIGroup: test.resource.Group,
+				Resource: test.resource.Resource, ResourceRequest: true,
+			})
+			if decision != test.want || (err != nil) != test.err || (test.err && !apierrors.IsServiceUnavailable(err)) {
+				t.Errorf("got decision %v, %q, %v, want %v, error %v", decision, reason, err, test.want, test.err)
+			}
+		})
 	}
 }

@@ -41,6 +41,8 @@ type Exports struct {
 	index    *pathindex.Index
 	stored   Stored
 	system   System
+	// elsewhere is nil on a server without other shards.
+	elsewhere Elsewhere
 
 	mu    sync.RWMutex
 	bound map[string]int // the number of bindings that have found each export, by the result of Key

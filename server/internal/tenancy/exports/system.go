@@ -61,7 +61,7 @@ func (e *Exports) Source(cluster logicalcluster.Name, resource schema.GroupResou
 	if name, ok := e.system[resource]; ok {
 		export, err := e.Get(logicalcluster.Root, name)
 		if err != nil {
-			return Source{}, false
+			return Source{Cluster: logicalcluster.Root, Export: name}, e.elsewhere != nil // of another shard: see Unloaded
 		}
 		return Source{logicalcluster.Root, name, export.Status.IdentityHash}, true
 	}

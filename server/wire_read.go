@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/internal/request/unloaded"
+	"github.com/kcplane/kcp/server/internal/shards/feed"
+)
+
+// reading is what this shard needs to read the objects that others offer.
+type reading struct {
+	reader *feed.Reader
+	kept   *feed.Kept
+}
+
+// newReading returns what this shard needs to read objects, and loads those that it has stored.
+func (i *installation) newReading(ctx context.Context) (*reading, error) {
+	config, err := i.cacheConfig()
+	if err != nil {
+		return nil, err
+	}
+	set := i.tenancy.set
+	r := &reading{}
+	if r.reader, err = feed.NewReader(feed.ReaderInputs{
+		Set: set, Elsewhere: i.elsewhere, Shard: i.opts.ShardName, Cache: config, Clock: clock.RealClock{},
+	}); err != nil {
+		return nil, err
+	}
+	r.kept = feed.NewKept(feed.KeptInputs{
+		Set: set, Elsewhere: i.elsewhere, Reader: r.reader, Exports: i.tenancy.exports, Tree: i.tenancy.tree, Store: i.backend.Kept(),
+		Clock: clock.RealClock{},
+	})
+	i.tenancy.exports.Share(r.reader)
+	return r, r.kept.Load(ctx)
+}
+
+// startReading reads what other shards offer until the hook ends.
+func (s *server) startReading(hook genericapiserver.PostStartHookContext) {
+	r := s.installation.reading
+	s.background.Go(func() { r.reader.Run(hook) })
+	s.background.Go(func() { r.kept.Follow(hook) })
+}
+
+// withLoaded refuses requests for bound APIs of other shards that are not loaded.
+func (i *installation) withLoaded(next http.Handler, own func(*http.Request) bool, g *genericapiserver.Config) http.Handler {
+	if i == nil {
+		return next
+	}
+	return unloaded.WithRefusal(next, i.tenancy.exports.CheckLoaded, g.RequestInfoResolver, own, g.Serializer)
+}
