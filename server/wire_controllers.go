@@ -32,6 +32,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/informers/transitions"
 	"github.com/kcplane/kcp/server/internal/request/inflight"
+	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/storage"
 )
 
@@ -60,7 +61,9 @@ type controllers struct {
 	remains *storage.Remains
 	// objects passes on what the garbage collector sees of the objects of all resources.
 	objects *runner.ObjectEvents
-	clock   clock.RealClock
+	// offer is nil on a single shard.
+	offer *feed.Offer
+	clock clock.RealClock
 }
 
 // newControllers returns every controller, in no order that matters. Their Inputs declare what they need.
@@ -69,7 +72,11 @@ func (s *server) newControllers(set *informers.Set) []runnable {
 		server: s, clients: s.clients, set: set, stored: s.tenancy.stored, remains: s.backend.Remains(s.up.definitionOptions),
 		objects: &runner.ObjectEvents{},
 	}
-	return slices.Concat(c.ofKubernetes(), c.ofTenancy(), c.betweenShards(), s.installation.controllers(), s.installation.offer(set))
+	all := slices.Concat(c.ofKubernetes(), c.betweenShards(), s.installation.controllers())
+	if c.offer = s.installation.offer(set, s.clients, c.objects); c.offer != nil {
+		all = append(all, c.offer)
+	}
+	return append(all, c.ofTenancy()...)
 }
 
 // ofKubernetes returns the controllers that do what those of kube-controller-manager do.
@@ -104,6 +111,18 @@ func (c controllers) ofKubernetes() []runnable {
 	}
 }
 
+// clusterCachedResources returns the controller of ClusterCachedResources. With several shards, it counts what the others can read.
+func (c controllers) clusterCachedResources() runnable {
+	in := clustercachedresource.Inputs{
+		Set: c.set, Cached: c.tenancy.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.served.custom.List,
+		Stored: c.stored["clustercachedresources"], Objects: c.objects,
+	}
+	if c.offer != nil {
+		in.InCache = c.offer.Published()
+	}
+	return clustercachedresource.New(in)
+}
+
 // ofTenancy returns the controllers of the kinds of kcp.
 func (c controllers) ofTenancy() []runnable {
 	clusters, workspaces := c.stored["logicalclusters"], c.stored["workspaces"]
@@ -133,10 +152,7 @@ func (c controllers) ofTenancy() []runnable {
 		claimlabels.New(claimlabels.Inputs{
 			Exports: c.tenancy.exports, Metadata: c.metadata, Served: c.served.discovery.Served, Objects: c.objects,
 		}),
-		clustercachedresource.New(clustercachedresource.Inputs{
-			Set: c.set, Cached: c.tenancy.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.served.custom.List,
-			Stored: c.stored["clustercachedresources"], Objects: c.objects,
-		}),
+		c.clusterCachedResources(),
 		endpointslice.NewForExports(ofSlices("apiexportendpointslices")),
 		endpointslice.NewForCachedResources(ofSlices("clustercachedresourceendpointslices")),
 		partitionset.New(partitionset.Inputs{Set: c.set, Dynamic: c.dynamic, Sets: c.stored["partitionsets"]}),

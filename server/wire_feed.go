@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/cacheserver"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/storage"
@@ -63,8 +64,8 @@ func (i *installation) cacheConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// offer returns what writes the objects of a set to the cache server. Only the leader runs it.
-func (i *installation) offer(set *informers.Set) []runnable {
+// offer returns what writes the objects of a set to the cache server, and nil on a single shard. Only the leader runs it.
+func (i *installation) offer(set *informers.Set, clients *clients, objects *runner.ObjectEvents) *feed.Offer {
 	if i == nil {
 		return nil
 	}
@@ -72,14 +73,14 @@ func (i *installation) offer(set *informers.Set) []runnable {
 	for resource, objects := range i.tenancy.stored {
 		stored[resource] = objects
 	}
-	return []runnable{feed.NewOffer(feed.Inputs{
+	return feed.NewOffer(feed.Inputs{
 		Set: set, Shard: i.opts.ShardName, Cache: i.offering.cache, Incarnation: i.incarnation, Term: i.term,
 		Versions: func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error) {
 			return i.backend.Versions(ctx, resource)
 		},
-		Stored: stored,
+		Dynamic: clients.dynamic, Objects: objects, Stored: stored,
 		Limits: feed.Limits{Objects: feed.DefaultMaxObjects, Bytes: feed.DefaultMaxBytes}, Metrics: i.offering.metrics, Clock: clock.RealClock{},
-	})}
+	})
 }
 
 // term returns a number that is higher than that of every former leader: the revision of the store, which the change of the lease raises.

@@ -42,6 +42,15 @@ type Inputs struct {
 	Stored storage.Objects
 	// Objects are watched, to count them.
 	Objects *runner.ObjectEvents
+	// InCache counts the objects that other shards can read. It is nil on a single shard, whose consumers read the provider's objects.
+	InCache InCache
+}
+
+// InCache counts the objects of ClusterCachedResources in the cache server.
+type InCache interface {
+	Count(informers.Key) int
+	// OnCounted makes InCache call a function when a count changes.
+	OnCounted(func(informers.Key))
 }
 
 type reconciler struct {
@@ -73,6 +82,9 @@ func New(in Inputs) *runner.Controller {
 	in.Set.CustomResourceDefinitions.AddHandler(served)
 	in.Set.APIBindings.AddHandler(served)
 	in.Objects.AddHandler(r)
+	if in.InCache != nil {
+		in.InCache.OnCounted(r.controller.Enqueue)
+	}
 	return r.controller
 }
 
@@ -137,6 +149,10 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 			return err
 		}
 	}
+	cached := count
+	if r.InCache != nil {
+		cached = r.InCache.Count(key)
+	}
 	err = r.Stored.Update(ctx, key.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
 		if live.DeletionTimestamp != nil {
@@ -148,7 +164,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
 		live.Status.IdentityHash = hash
 		conditions.Set(&live.Status.Conditions, condition)
-		describe(&live.Status, problem, condition.Status == metav1.ConditionTrue, count)
+		describe(&live.Status, problem, condition.Status == metav1.ConditionTrue, cachev1alpha1.ResourceCounts{Cache: cached, Local: count})
 		return nil
 	})
 	return runner.IgnoreNotFound(err)
@@ -181,15 +197,14 @@ func (r *reconciler) problem(cluster logicalcluster.Name, resource *cachev1alpha
 }
 
 // describe brings a status up to date.
-func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, identified bool, count int) {
+func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, identified bool, counts cachev1alpha1.ResourceCounts) {
 	valid := corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionTrue}
 	if p != nil {
 		valid = corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Error",
 			Reason: p.reason, Message: p.message}
 	}
 	conditions.Set(&status.Conditions, valid)
-	// Consumers read the objects of the provider, there are no copies.
-	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count}
+	status.ResourceCounts = &counts
 	status.Phase = cachev1alpha1.PhaseInitializing
 	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info",
 		Reason: cachev1alpha1.ReasonNoResources}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -30,6 +31,10 @@ type Inputs struct {
 	Term func(context.Context) (uint64, error)
 	// Versions reads the resource versions that the cluster of the context stores of a resource, by name, and the current one.
 	Versions func(context.Context, schema.GroupResource) (map[string]uint64, uint64, error)
+	// Dynamic reads the objects that ClusterCachedResources publish, in the cluster of each call's context. Objects are watched for their
+	// changes.
+	Dynamic dynamic.Interface
+	Objects *runner.ObjectEvents
 	// Stored stores the objects of the kinds with conditions, by resource.
 	Stored  map[string]storage.Objects
 	Limits  Limits
@@ -47,6 +52,7 @@ type Offer struct {
 	controller *runner.Controller
 	cache      *Client
 	neighbours *neighbours
+	published  *Published
 	pending    *pending
 	woken      chan struct{}
 
@@ -57,6 +63,8 @@ type Offer struct {
 	comparing sync.RWMutex
 	term      uint64 // guarded by comparing
 	connected bool   // guarded by comparing: known is what the cache server has
+	// comparisons is the number of times that the content of the cache server was read; guarded by comparing.
+	comparisons uint64
 
 	mu    sync.Mutex // guards what follows
 	tree  tree
@@ -80,6 +88,8 @@ func NewOffer(in Inputs) *Offer {
 	o.controller = runner.New("feed-offer", workers, o.reconcile)
 	o.controller.ExpectFailures()
 	o.neighbours = newNeighbours(o)
+	o.published = newPublished(o)
+	in.Objects.AddHandler(o.published)
 	return o
 }
 
@@ -96,9 +106,14 @@ func (o *Offer) Run(ctx context.Context) {
 	o.in.Metrics.follow(o)
 	defer o.in.Metrics.follow(nil)
 	o.controller.RunBeside(o.neighbours.run)
+	o.published.follow()
 	o.controller.RunBeside(o.follow)
+	o.controller.RunBeside(o.published.controller.Run)
 	o.controller.Run(ctx)
 }
+
+// Published returns what offers the objects that ClusterCachedResources publish. It runs with the Offer.
+func (o *Offer) Published() *Published { return o.published }
 
 func (o *Offer) enqueue(cluster logicalcluster.Name) {
 	if cluster == "" || cluster.IsSystem() {
@@ -185,6 +200,7 @@ func (o *Offer) keep(cluster logicalcluster.Name, k *written, excess int) {
 
 // count returns the number of objects in the cache server, and of those over the limits.
 func (o *Offer) count() (offered, excess int) {
+	offered, excess = o.published.total()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, k := range o.known {

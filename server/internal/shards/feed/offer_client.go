@@ -156,11 +156,12 @@ func (c *Client) delete(ctx context.Context, cluster logicalcluster.Name, i id, 
 	return err
 }
 
-// list calls each for the objects of all clusters, page by page.
-func (c *Client) list(ctx context.Context, shard string, resource schema.GroupVersionResource, each func(*unstructured.Unstructured)) error {
+// list calls each for the objects of a cluster, or of all, page by page.
+func (c *Client) list(ctx context.Context, shard string, resource schema.GroupVersionResource, cluster logicalcluster.Name,
+	each func(*unstructured.Unstructured)) error {
 	token := ""
 	for {
-		page, err := c.page(ctx, shard, resource, token)
+		page, err := c.page(ctx, c.path(shard, resource, cluster), token)
 		if err != nil {
 			return fmt.Errorf("listing %s in the cache server: %w", resource.GroupResource(), err)
 		}
@@ -173,11 +174,10 @@ func (c *Client) list(ctx context.Context, shard string, resource schema.GroupVe
 	}
 }
 
-func (c *Client) page(ctx context.Context, shard string, resource schema.GroupVersionResource,
-	token string) (*unstructured.UnstructuredList, error) {
+func (c *Client) page(ctx context.Context, path []string, token string) (*unstructured.UnstructuredList, error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*patience)
 	defer cancel()
-	r := c.rest.Get().AbsPath(c.path(shard, resource, "*")...).Param("limit", fmt.Sprint(pageSize))
+	r := c.rest.Get().AbsPath(path...).Param("limit", fmt.Sprint(pageSize))
 	if token != "" {
 		r = r.Param("continue", token)
 	}

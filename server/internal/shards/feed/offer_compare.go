@@ -15,7 +15,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/cacheserver"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -100,15 +102,19 @@ func (o *Offer) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[logicalcluster.Name]*written{}
+	found, selections := map[logicalcluster.Name]*written{}, map[informers.Key]selection{}
 	for _, k := range slices.Concat(o.kinds, []*kind{o.clusters, o.workspaces}) {
-		err := o.cache.list(ctx, o.in.Shard, k.resource, func(u *unstructured.Unstructured) {
+		err := o.cache.list(ctx, o.in.Shard, k.resource, "*", func(u *unstructured.Unstructured) {
 			cluster := logicalcluster.Of(u)
 			if found[cluster] == nil {
 				found[cluster] = &written{objects: map[id]*entry{}}
 			}
 			found[cluster].objects[id{k, u.GetName()}] = entryOf(u)
 			found[cluster].offered++
+			cached := &cachev1alpha1.ClusterCachedResource{}
+			if k.name == "ClusterCachedResource" && runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cached) == nil {
+				selections[informers.Key{Cluster: cluster, Name: cached.Name}] = selectionOf(cached)
+			}
 		})
 		if err != nil {
 			return err
@@ -134,6 +140,8 @@ func (o *Offer) compare(ctx context.Context) error {
 		o.place(cluster, len(content) > 0)
 	}
 	o.connected = true
+	o.comparisons++
+	o.published.compared(selections)
 	for cluster := range all {
 		o.enqueue(cluster)
 	}

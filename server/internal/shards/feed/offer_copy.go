@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,8 @@ var placeAnnotations = []string{
 	tenancyv1alpha1.EpochAnnotation, tenancyv1alpha1.ClusterUIDAnnotation, tenancyv1alpha1.AncestorsAnnotation,
 }
 
-// trimmed returns an object as it is offered: of LogicalClusters and Workspaces only what says where they are.
+// trimmed returns an object as it is offered: of LogicalClusters and Workspaces only what says where they are. The conversion of the result may
+// be changed.
 func trimmed(obj object) object {
 	place := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		kept := map[string]string{}
@@ -46,6 +48,8 @@ func trimmed(obj object) object {
 			ObjectMeta: place(obj.ObjectMeta), Spec: corev1alpha1.LogicalClusterSpec{Owner: obj.Spec.Owner},
 			Status: corev1alpha1.LogicalClusterStatus{Phase: obj.Status.Phase},
 		}
+	case *unstructured.Unstructured:
+		return obj.DeepCopy() // its conversion is not a copy
 	case *tenancyv1alpha1.Workspace:
 		return &tenancyv1alpha1.Workspace{
 			ObjectMeta: place(obj.ObjectMeta), Spec: tenancyv1alpha1.WorkspaceSpec{Cluster: obj.Spec.Cluster},
@@ -66,7 +70,7 @@ func copyOf(k *kind, obj object, words []string, incarnation string) (content ma
 	}
 	u := &unstructured.Unstructured{Object: content}
 	u.SetAPIVersion(k.resource.GroupVersion().String())
-	u.SetKind(k.name)
+	u.SetKind(cmp.Or(u.GetKind(), k.name))
 	annotations := u.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}

@@ -176,19 +176,25 @@ func (m *meter) add(size int) bool {
 	return !m.full
 }
 
-// add adds an object and returns its size. It is encoded only if it has changed since it was written.
-func (d *desired) add(o *Offer, known map[id]*entry, s *surroundings, k *kind, obj object) int {
+// itemOf returns an object that is to be offered. It is encoded only if it has changed since it was written.
+func (o *Offer) itemOf(known map[id]*entry, k *kind, obj object, words []string) (item, error) {
 	it := item{
-		id: id{k, obj.GetName()}, object: obj,
-		origin: origin{uid: obj.GetUID(), version: obj.GetResourceVersion(), words: s.wordsOf(obj)},
+		id: id{k, obj.GetName()}, object: obj, origin: origin{uid: obj.GetUID(), version: obj.GetResourceVersion(), words: words},
 	}
 	if e := known[it.id]; e != nil && e.encoded.uid != "" && e.encoded.equal(it.origin) {
 		it.size, it.sum = e.size, e.encodedSum
-	} else {
-		var err error
-		if _, it.size, it.sum, err = copyOf(k, obj, it.origin.words, o.in.Incarnation); err != nil && d.err == nil {
-			d.err = err
-		}
+		return it, nil
+	}
+	var err error
+	_, it.size, it.sum, err = copyOf(k, obj, words, o.in.Incarnation)
+	return it, err
+}
+
+// add adds an object and returns its size.
+func (d *desired) add(o *Offer, known map[id]*entry, s *surroundings, k *kind, obj object) int {
+	it, err := o.itemOf(known, k, obj, s.wordsOf(obj))
+	if err != nil && d.err == nil {
+		d.err = err
 	}
 	d.items = append(d.items, it)
 	d.bytes += it.size

@@ -69,7 +69,7 @@ func paths(t *testing.T, reader *Client, o *Offer) []string {
 	t.Helper()
 	var found []string
 	for _, k := range append(slices.Clone(o.kinds), o.clusters, o.workspaces) {
-		err := reader.list(t.Context(), "*", k.resource, func(u *unstructured.Unstructured) {
+		err := reader.list(t.Context(), "*", k.resource, "*", func(u *unstructured.Unstructured) {
 			found = append(found, u.GetAnnotations()[cacheserver.Shard]+" "+string(logicalcluster.Of(u))+" "+k.name+" "+u.GetName())
 		})
 		if err != nil {
@@ -187,7 +187,7 @@ func TestAFormerLeaderCannotWriteToACacheServer(t *testing.T) {
 		}
 	}
 	content := map[string]string{}
-	err := former.cache.list(t.Context(), "here", w.Set.APIExports.Resource(), func(u *unstructured.Unstructured) { content = u.GetLabels() })
+	err := former.cache.list(t.Context(), "here", w.Set.APIExports.Resource(), "*", func(u *unstructured.Unstructured) { content = u.GetLabels() })
 	if err != nil || content["written-by"] != "leader" {
 		t.Errorf("got %v, %v", content, err)
 	}

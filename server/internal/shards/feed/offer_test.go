@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -23,6 +25,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/cacheserver"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/storage"
@@ -40,6 +43,8 @@ type world struct {
 	// versions reads what is stored; by default that is what the informers have.
 	versions func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error)
 	limits   Limits
+	// dynamic reads published objects.
+	dynamic dynamic.Interface
 	// incarnation is that of the store of the shard.
 	incarnation string
 	// revision is the resource version of the last object that was made.
@@ -66,7 +71,7 @@ func (w *world) leader() *Offer {
 	return NewOffer(Inputs{
 		Set: w.Set, Shard: "here", Cache: client, Incarnation: w.incarnation, Limits: w.limits, Clock: w.clock,
 		Term:    func(context.Context) (uint64, error) { return w.term, nil },
-		Metrics: NewOfferMetrics("here"),
+		Metrics: NewOfferMetrics("here"), Dynamic: w.dynamic, Objects: &runner.ObjectEvents{},
 		Stored: map[string]storage.Objects{
 			"apiexports": w.Stored(w.Set.APIExports.Informer), "apiexportendpointslices": w.Stored(w.Set.APIExportEndpointSlices.Informer),
 			"clustercachedresources":              w.Stored(w.Set.ClusterCachedResources.Informer),
@@ -539,6 +544,19 @@ func TestRolesAreReadAgainUntilBothKindsAreOfOneMoment(t *testing.T) {
 	if asked < 2 {
 		t.Errorf("the bindings were read %d times", asked)
 	}
+}
+
+func TestRolesThatCannotBeReadDelayNothingElse(t *testing.T) {
+	w := newWorld(t)
+	w.connect()
+	w.versions = func(context.Context, schema.GroupResource) (map[string]uint64, uint64, error) {
+		return nil, 0, errors.New("unreadable")
+	}
+	w.has("root", logicalCluster("", ""), export("widgets"), role("binder", resourceRule(apisGroup, "apiexports", "bind")))
+	if errs := w.try(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "unreadable") {
+		t.Errorf("got errors %v", errs)
+	}
+	equal(t, "offered", w.cache.paths("here"), "root"+exportsPath+"/widgets", "root"+clusterPath+"/cluster")
 }
 
 func TestSubjectsAreRemovedBeforeARoleChangesAndAddedAfterwards(t *testing.T) {

@@ -45,13 +45,10 @@ func (o *Offer) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	last, began := o.pending.begin(key.Cluster), o.in.Clock.Now()
 	k := o.knownOf(key.Cluster)
-	d, err := o.settled(ctx, key.Cluster, k.objects)
-	if err == nil {
-		err = errors.Join(d.err, o.write(ctx, key.Cluster, k.objects, d))
-		o.keep(key.Cluster, k, len(d.excess))
-		err = errors.Join(err, o.describe(ctx, key.Cluster, d))
-	}
-	if err != nil {
+	d, unsettled := o.settled(ctx, key.Cluster, k.objects)
+	err := errors.Join(unsettled, d.err, o.write(ctx, key.Cluster, k.objects, d, unsettled == nil))
+	o.keep(key.Cluster, k, len(d.excess))
+	if err = errors.Join(err, o.describe(ctx, key.Cluster, d)); err != nil {
 		o.in.Metrics.failed()
 		if isUnavailable(err) {
 			o.wake()
@@ -117,9 +114,10 @@ func (it *item) differs(e *entry) bool { return e == nil || e.sum != it.sum }
 //  2. places and restrictions are written, then content, roles, and at last bindings;
 //  3. restrictions and places that are gone are removed.
 //
-// An object that cannot be written does not block others, except those that it restricts.
-func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known map[id]*entry, d desired) error {
-	w := &writer{Offer: o, cluster: cluster, known: known}
+// An object that cannot be written does not block others, except those that it restricts. Roles and bindings that are not of one moment, as
+// settled says, are removed but neither added nor changed.
+func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known map[id]*entry, d desired, settled bool) error {
+	w := &writer{Offer: o, cluster: cluster, known: known, failed: map[rank]bool{rankBinding: !settled}}
 	gone := w.gone(d)
 	for _, i := range slices.Backward(gone) {
 		if i.kind.rank >= rankContent {
@@ -143,7 +141,7 @@ func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known ma
 			w.do(i.kind, w.remove(ctx, i))
 		}
 	}
-	return errors.Join(w.errs...)
+	return w.err()
 }
 
 // writer writes one logical cluster.
@@ -152,7 +150,7 @@ type writer struct {
 	cluster logicalcluster.Name
 	known   map[id]*entry
 	errs    []error
-	// failed are the ranks of which a write failed.
+	// failed are the ranks of which a write failed, or must not be made.
 	failed map[rank]bool
 }
 
@@ -160,12 +158,16 @@ func (w *writer) do(k *kind, err error) {
 	if err == nil {
 		return
 	}
-	if w.failed == nil {
-		w.failed = map[rank]bool{}
-	}
 	w.failed[k.rank] = true
-	w.errs = append(w.errs, err)
+	if len(w.errs) < maxErrors {
+		w.errs = append(w.errs, err)
+	}
 }
+
+// maxErrors is how many errors of a logical cluster are reported at a time.
+const maxErrors = 5
+
+func (w *writer) err() error { return errors.Join(w.errs...) }
 
 // blocks reports whether an object of a kind must wait because what restricts it could not be written.
 func (w *writer) blocks(k *kind) bool {
