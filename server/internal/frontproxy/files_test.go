@@ -1,0 +1,220 @@
+package frontproxy
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/kcplane/kcp/server/internal/frontproxy/index"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
+)
+
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnInvalidMappingChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	root := w.shards["root"].server.URL
+	entry := func(path, backend string) string {
+		certFile, keyFile := w.files(filepath.Dir(file), "entry", w.authority.Peer(t, peers.Proxy, "front"))
+		return "- path: " + path + "\n  backend: " + backend + "\n  backend_server_ca: " + w.authority.File + "\n  proxy_client_cert: " + certFile +
+			"\n  proxy_client_key: " + keyFile + "\n"
+	}
+	clusters := entry("/clusters/", root)
+	replace(t, file, clusters)
+	f := w.start(func(o *Options) { o.MappingFile = file })
+	alice := f.client("alice")
+	stale := map[string]bool{}
+	reload := func() { f.loader.reloadOnce(&f.proxy.files, func(file string, invalid bool) { stale[file] = invalid }) }
+	status := func(path string) int {
+		_, response, _ := f.ask(alice, http.MethodGet, path, nil, nil)
+		return response.StatusCode
+	}
+	if got := status("/clusters/team0/api"); got != http.StatusOK {
+		t.Fatal(got)
+	}
+	if got := status("/custom/x"); got != http.StatusNotFound {
+		t.Errorf("a path that is not mapped: %d", got)
+	}
+	for _, invalid := range []string{clusters + "- path: /custom/", "", clusters + strings.Replace(entry("/custom/", root), "entry.crt", "none.crt", 1)} {
+		replace(t, file, invalid)
+		if reload(); !stale["mapping"] || status("/clusters/team0/api") != http.StatusOK || status("/custom/x") != http.StatusNotFound {
+			t.Errorf("%q: %v", invalid, stale)
+		}
+	}
+	replace(t, file, clusters+entry("/custom/", w.shards["two"].server.URL))
+	if reload(); stale["mapping"] || status("/clusters/team0/api") != http.StatusOK || status("/custom/x") != http.StatusOK {
+		t.Errorf("a valid mapping is not in use: %v", stale)
+	}
+	replace(t, filepath.Join(filepath.Dir(file), "entry.crt"), "broken")
+	if reload(); !stale["certificates"] || status("/clusters/team0/api") != http.StatusOK {
+		t.Errorf("a broken certificate: %v", stale)
+	}
+}
+
+func TestTheProxyDoesNotStartWithAnInvalidMapping(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mapping.yaml")
+	replace(t, file, "- path: /clusters/\n  backend: https://root\n  unknown: x\n")
+	l := &loader{mappingFile: file}
+	if _, err := l.load(nil); err == nil || !strings.Contains(err.Error(), file+":3: unknown field") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := (&loader{}).load(nil); err == nil || !strings.Contains(err.Error(), "--mapping-file or --root-kubeconfig is required") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func newSet(t *testing.T, directory string, seeds map[string]string) *shardSet {
+	t.Helper()
+	s, err := newShards(index.New(), directory, seeds, testingclock.NewFakePassiveClock(time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func feed(t *testing.T, sink *sink, incarnation string, records ...any) {
+	t.Helper()
+	errs := []error{sink.Begin(tree.Start{Shard: sink.name, Incarnation: incarnation})}
+	for _, r := range records {
+		switch r := r.(type) {
+		case tree.Shard:
+			errs = append(errs, sink.Shard(r))
+		case tree.Edge:
+			errs = append(errs, sink.Edge(r))
+		}
+	}
+	for _, err := range append(errs, sink.End()) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestShardsAreKeptOnDisk(t *testing.T) {
+	directory := t.TempDir()
+	s := newSet(t, directory, map[string]string{"root": "https://root", "seed": "https://seed"})
+	feed(t, &sink{set: s, name: "root"}, "x", tree.Shard{Name: "root", BaseURL: "https://root"}, tree.Shard{Name: "two", BaseURL: "https://two"})
+	again := newSet(t, directory, map[string]string{"root": "https://moved"})
+	for name, want := range map[string]string{"root": "https://moved", "two": "https://two", "seed": ""} {
+		got, known := again.URL(name)
+		if known != (want != "") || known && got.String() != want {
+			t.Errorf("%s: %v, %t", name, got, known)
+		}
+	}
+}
+
+func TestOnlyTheRootShardSaysWhichShardsThereAre(t *testing.T) {
+	s := newSet(t, "", map[string]string{"root": "https://root", "two": "https://two"})
+	evil := &sink{set: s, name: "two"}
+	feed(t, evil, "x", tree.Shard{Name: "root", BaseURL: "https://evil"}, tree.Shard{Name: "three", BaseURL: "https://evil"}, tree.Shard{Name: "root", Deleted: true})
+	if got, _ := s.URL("root"); got.String() != "https://root" || len(s.Names()) != 2 {
+		t.Errorf("%v, %v", got, s.Names())
+	}
+	root := &sink{set: s, name: "root"}
+	feed(t, root, "x", tree.Shard{Name: "two", BaseURL: "https://new"}, tree.Shard{Name: "bad", BaseURL: "http://bad"}, tree.Shard{Name: "../bad", BaseURL: "https://bad"})
+	if got, _ := s.URL("two"); got.String() != "https://new" || len(s.Names()) != 2 {
+		t.Errorf("%v, %v", got, s.Names())
+	}
+	if err := root.Shard(tree.Shard{Name: "two", Deleted: true}); err != nil || len(s.Names()) != 1 {
+		t.Errorf("%v, %v", err, s.Names())
+	}
+}
+
+func TestTheProxyIsReadyWhenTheTreesOfAllShardsThatRespondAreComplete(t *testing.T) {
+	s := newSet(t, "", map[string]string{"root": "https://root", "two": "https://two"})
+	root, two := &sink{set: s, name: "root"}, &sink{set: s, name: "two"}
+	if s.Ready() == nil {
+		t.Error("ready without any tree")
+	}
+	two.Lost(os.ErrDeadlineExceeded)
+	root.Lost(os.ErrDeadlineExceeded)
+	if s.Ready() == nil {
+		t.Error("ready although no shard responds")
+	}
+	feed(t, root, "x", tree.Shard{Name: "two", BaseURL: "https://two"})
+	if err := s.Ready(); err != nil {
+		t.Errorf("not ready because a shard is down: %v", err)
+	}
+	two.Bookmark(1) // it responds
+	if s.Ready() == nil {
+		t.Error("ready without the tree of a shard that responds")
+	}
+	feed(t, two, "x")
+	if err := s.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAShardThatWasRestoredRemovesNothing(t *testing.T) {
+	s := newSet(t, "", map[string]string{"root": "https://root"})
+	root := &sink{set: s, name: "root"}
+	org, team := tree.Edge{Parent: "root", Name: "org", Cluster: "org0"}, tree.Edge{Parent: "root", Name: "team", Cluster: "team0"}
+	feed(t, root, "before", org, team)
+	for _, step := range []struct {
+		incarnation string
+		known       bool
+	}{{"restored", true}, {"restored", false}} { // the second snapshot is that of the same store
+		feed(t, root, step.incarnation, org)
+		if got := s.index.Lookup("root:team").State == index.Found; got != step.known || s.index.Lookup("root:org").State != index.Found {
+			t.Errorf("after a snapshot of %s, root:team is known: %t", step.incarnation, got)
+		}
+	}
+}
+
+func TestMetricsAreForUsersThatRootAllows(t *testing.T) {
+	w := newWorld(t)
+	f := w.start(nil)
+	answers := map[string]string{"alice": "true", "bob": "false"}
+	w.shards["root"].set(func() {
+		w.shards["root"].serve = func(rw http.ResponseWriter, r *http.Request) {
+			text := new(strings.Builder)
+			if _, err := io.Copy(text, r.Body); err != nil || r.URL.Path != "/clusters/root/apis/authorization.k8s.io/v1/subjectaccessreviews" ||
+				!strings.Contains(text.String(), `"path":"/metrics"`) {
+				http.Error(rw, "unexpected", http.StatusTeapot)
+				return
+			}
+			allowed := "false"
+			for user, answer := range answers {
+				if strings.Contains(text.String(), `"user":"`+user+`"`) {
+					allowed = answer
+				}
+			}
+			rw.Header().Set("Content-Type", "application/json")
+			rw.WriteHeader(http.StatusCreated)
+			_, _ = rw.Write([]byte(`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":` + allowed + `}}`))
+		}
+	})
+	for user, want := range map[string]int{"alice": http.StatusOK, "bob": http.StatusForbidden, "": http.StatusUnauthorized} {
+		response, err := f.client(user).Get(f.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%q: %s, want %d", user, response.Status, want)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/readyz/ping"} {
+		response, err := f.client("").Get(f.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+}
