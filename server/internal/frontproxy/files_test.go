@@ -177,34 +177,51 @@ func TestAShardThatWasRestoredRemovesNothing(t *testing.T) {
 func TestMetricsAreForUsersThatRootAllows(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(nil)
-	answers := map[string]string{"alice": "true", "bob": "false"}
 	w.shards["root"].set(func() {
 		w.shards["root"].serve = func(rw http.ResponseWriter, r *http.Request) {
 			text := new(strings.Builder)
-			if _, err := io.Copy(text, r.Body); err != nil || r.URL.Path != "/clusters/root/apis/authorization.k8s.io/v1/subjectaccessreviews" ||
-				!strings.Contains(text.String(), `"path":"/metrics"`) {
+			if _, err := io.Copy(text, r.Body); err != nil || r.URL.Path != reviews || !strings.Contains(text.String(), `{"path":"/metrics","verb":"get"}`) {
 				http.Error(rw, "unexpected", http.StatusTeapot)
 				return
 			}
 			allowed := "false"
-			for user, answer := range answers {
-				if strings.Contains(text.String(), `"user":"`+user+`"`) {
-					allowed = answer
-				}
+			if r.Header.Get("X-Remote-User") == "alice" || r.Header.Get("Authorization") == "Bearer of-a-shard" {
+				allowed = "true"
 			}
 			rw.Header().Set("Content-Type", "application/json")
 			rw.WriteHeader(http.StatusCreated)
-			_, _ = rw.Write([]byte(`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":` + allowed + `}}`))
+			_, _ = rw.Write([]byte(`{"status":{"allowed":` + allowed + `}}`))
 		}
 	})
-	for user, want := range map[string]int{"alice": http.StatusOK, "bob": http.StatusForbidden, "": http.StatusUnauthorized} {
-		response, err := f.client(user).Get(f.url + "/metrics")
+	status := func(user string, header http.Header) int {
+		r, err := http.NewRequest(http.MethodGet, f.url+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		response, err := f.client(user).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		if response.StatusCode != want {
-			t.Errorf("%q: %s, want %d", user, response.Status, want)
+		return response.StatusCode
+	}
+	for name, tc := range map[string]struct {
+		user   string
+		header http.Header
+		want   int
+	}{
+		"a user that root allows":      {"alice", http.Header{}, 200},
+		"another user":                 {"bob", http.Header{}, 403},
+		"another user with headers":    {"bob", http.Header{"X-Remote-User": {"alice"}}, 403},
+		"no credentials":               {"", http.Header{}, 401},
+		"only headers":                 {"", http.Header{"X-Remote-User": {"alice"}}, 401},
+		"a token that root verifies":   {"", http.Header{"Authorization": {"Bearer of-a-shard"}}, 200},
+		"a token that root refuses":    {"", http.Header{"Authorization": {"Bearer other"}}, 403},
+		"a token that the proxy knows": {"", http.Header{"Authorization": {"Bearer secret"}}, 403},
+	} {
+		if got := status(tc.user, tc.header); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/readyz/ping"} {

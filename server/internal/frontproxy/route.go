@@ -277,7 +277,3 @@ func errInternal(path string) error {
 func notFound(message string) error {
 	return answer.Status(http.StatusNotFound, metav1.StatusReasonNotFound, message)
 }
-
-func forbiddenPath(path, reason string) error {
-	return answer.Status(http.StatusForbidden, metav1.StatusReasonForbidden, path+" is forbidden: "+reason)
-}

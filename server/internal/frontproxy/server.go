@@ -12,20 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	openapicommon "k8s.io/kube-openapi/pkg/common"
@@ -40,7 +32,6 @@ import (
 	"github.com/kcplane/kcp/server/internal/request/slowclient"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
-	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // requestsTimeout is how long requests may take when the proxy stops.
@@ -69,7 +60,6 @@ type server struct {
 	shards     *shardSet
 	loader     *loader
 	serving    *genericapiserver.SecureServingInfo
-	authorize  authorizer.Authorizer // nil without a kubeconfig of the root shard
 	stopping   chan struct{}
 	endWatches context.CancelFunc
 	background sync.WaitGroup
@@ -95,11 +85,7 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	s.proxy = &Proxy{authenticate: users.Authenticator, groups: identity.NewFilter(o.DropGroups, o.PassOnGroups), metrics: newInstruments(),
 		open: newOpenRequests(o.MaxOpenRequestsPerClient, o.MaxOpenRequests), clock: clock.RealClock{}}
 	s.proxy.ending, s.endWatches = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.connect(index.New()); err != nil {
-		return nil, err
-	}
-	s.authorize, err = s.authorizer()
-	return s, err
+	return s, s.connect(index.New())
 }
 
 // connect reads the files, and prepares the connections to shards.
@@ -152,28 +138,6 @@ func (s *server) authentication(ctx context.Context) (*genericapiserver.Authenti
 	return info, err
 }
 
-// authorizer returns who may read metrics, which root decides.
-func (s *server) authorizer() (authorizer.Authorizer, error) {
-	if s.options.RootKubeconfig == "" {
-		return nil, nil
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", s.options.RootKubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	base, err := baseOf(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	config.Host = base + "/clusters/" + string(logicalcluster.Root)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return authorizerfactory.DelegatingAuthorizerConfig{SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 10 * time.Second,
-		DenyCacheTTL: 10 * time.Second, WebhookRetryBackoff: genericoptions.DefaultAuthWebhookRetryBackoff()}.New()
-}
-
 // handler returns the chain of filters, built from the innermost handler outwards.
 func (s *server) handler() http.Handler {
 	local := http.NewServeMux()
@@ -181,7 +145,7 @@ func (s *server) handler() http.Handler {
 	healthz.InstallLivezHandler(local, alive)
 	healthz.InstallHandler(local, alive)
 	healthz.InstallReadyzHandler(local, alive, s.ready())
-	local.Handle("/metrics", s.withAccess(legacyregistry.HandlerWithReset()))
+	local.Handle("/metrics", s.proxy.withAccess(legacyregistry.HandlerWithReset()))
 	inCluster := authentication.WithInClusterServiceAccount(s.proxy)
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if below(r.URL.Path, "/livez", "/readyz", "/healthz") || r.URL.Path == "/metrics" {
@@ -216,39 +180,6 @@ func (s *server) ready() healthz.HealthChecker {
 		complete.Store(err == nil)
 		return err
 	})
-}
-
-// withAccess serves clients that may get the path, as root decides.
-func (s *server) withAccess(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.access(r); err != nil {
-			responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (s *server) access(r *http.Request) error {
-	c, err := callerOf(r, s.proxy.authenticate)
-	switch {
-	case err != nil:
-		return err
-	case c.user == nil:
-		return apierrors.NewUnauthorized("credentials that the front proxy can verify are required")
-	case s.authorize == nil:
-		return forbiddenPath(r.URL.Path, "--root-kubeconfig is not set, so no user can be authorized")
-	}
-	decision, reason, err := s.authorize.Authorize(r.Context(), authorizer.AttributesRecord{
-		User: s.proxy.groups.Apply(c.user), Verb: "get", Path: r.URL.Path,
-	})
-	switch {
-	case err != nil:
-		return apierrors.NewServiceUnavailable("the root shard, which authorizes the request, does not respond")
-	case decision != authorizer.DecisionAllow:
-		return forbiddenPath(r.URL.Path, reason)
-	}
-	return nil
 }
 
 // run serves until ctx ends: then readiness fails first, open watches end, and other requests are finished.

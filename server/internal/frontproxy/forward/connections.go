@@ -72,6 +72,11 @@ func NewConnections(c Credentials) (*Connections, error) {
 func (c *Connections) plain() *http.Transport    { return c.current.Load().plain }
 func (c *Connections) upgrades() *http.Transport { return c.current.Load().upgrade }
 
+// RoundTrip implements http.RoundTripper, for requests of the proxy itself.
+func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.plain().RoundTrip(r)
+}
+
 // Reload reads the files again, and reports whether they have changed. Requests in progress keep their connections. After an error, the
 // connections are as before.
 func (c *Connections) Reload() (changed bool, err error) {
