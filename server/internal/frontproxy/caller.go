@@ -21,8 +21,8 @@ type caller struct {
 // protocolHeader has the tokens of browsers.
 const protocolHeader = "Sec-Websocket-Protocol"
 
-// callerOf authenticates a request. Tokens of service accounts and of the issuers of a workspace are left to the shard that holds the logical
-// cluster: it knows whether the account still exists.
+// callerOf authenticates a request. Tokens of service accounts and of the issuers of a workspace are left to the shard that holds the
+// logical cluster: it knows whether the account still exists.
 func callerOf(r *http.Request, authenticate authenticator.Request) (caller, error) {
 	cluster, tokens, err := authentication.Claimed(r)
 	if err != nil {
@@ -43,8 +43,8 @@ func callerOf(r *http.Request, authenticate authenticator.Request) (caller, erro
 	case tokens:
 		return caller{client: questions.Client{Key: network(r), Trust: questions.Unverified}}, nil
 	case err != nil:
-		return caller{}, apierrors.NewUnauthorized("the credentials of the request are invalid; a front proxy accepts client certificates of its " +
-			"--client-ca-file only")
+		return caller{}, apierrors.NewUnauthorized("the credentials of the request are invalid; a front proxy accepts client certificates of " +
+			"its --client-ca-file only")
 	}
 	return caller{client: questions.Client{Key: network(r), Trust: questions.Anonymous}}, nil
 }

@@ -140,7 +140,9 @@ func (l *loader) connect(loaded *files, config *rest.Config) error {
 	tls := rest.TLSClientConfig{}
 	if config != nil {
 		tls = config.TLSClientConfig
-		shards = forward.Credentials{CAFile: tls.CAFile, CertFile: tls.CertFile, KeyFile: tls.KeyFile, CA: tls.CAData, Cert: tls.CertData, Key: tls.KeyData}
+		shards = forward.Credentials{
+			CAFile: tls.CAFile, CertFile: tls.CertFile, KeyFile: tls.KeyFile, CA: tls.CAData, Cert: tls.CertData, Key: tls.KeyData,
+		}
 	}
 	loaded.headers = identity.DefaultNames
 	known := map[string]*forward.Connections{}

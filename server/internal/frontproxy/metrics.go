@@ -32,8 +32,8 @@ func newInstruments() *instruments {
 		return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 	}
 	return &instruments{
-		requests: counter("kcp_front_proxy_requests_total", "Number of requests, by the shard that served them and the status. The shard is empty "+
-			"for other backends, and for requests that the front proxy refused.", "shard", "code"),
+		requests: counter("kcp_front_proxy_requests_total", "Number of requests, by the shard that served them and the status. The shard is "+
+			"empty for other backends, and for requests that the front proxy refused.", "shard", "code"),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{Name: "proxy_request_duration_seconds",
 			Help: "Time until the response is complete, by method and status.", Buckets: metrics.DefBuckets, StabilityLevel: metrics.ALPHA},
 			[]string{"method", "code"}),

@@ -67,8 +67,8 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs := sets.FlagSet("front proxy")
 	fs.StringVar(&o.MappingFile, "mapping-file", o.MappingFile, "YAML file that says which backend serves which paths. The file, and the "+
 		"certificates that it names, are read again when they change. Without it, the shards serve everything.")
-	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory of the files that the front proxy creates: the shards that it "+
-		"knew last, and a serving certificate. If it is empty, the front proxy creates no file.")
+	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory of the files that the front proxy creates: the shards that "+
+		"it knew last, and a serving certificate. If it is empty, the front proxy creates no file.")
 	fs.StringVar(&o.RootKubeconfig, "root-kubeconfig", o.RootKubeconfig, "Kubeconfig with the URL of the root shard.")
 	fs.StringVar(&o.ShardsKubeconfig, "shards-kubeconfig", o.ShardsKubeconfig, "Kubeconfig with the client certificate for all shards, which "+
 		"contains the URI kcp://proxy/<name>. Defaults to --root-kubeconfig. Its URL is not used.")
@@ -77,12 +77,13 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves pprof without authentication.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", o.CORSAllowedOrigins, "Regular expressions for the origins of web pages "+
 		"that may send requests.")
-	fs.IntVar(&o.MaxOpenRequests, "max-open-requests", o.MaxOpenRequests, "Maximum number of open requests, watches included. 0 means no limit.")
-	fs.IntVar(&o.MaxOpenRequestsPerClient, "max-open-requests-per-client", o.MaxOpenRequestsPerClient, "Maximum number of open requests of one "+
-		"user, watches included. Clients that only a shard can authenticate are counted by their network. 0 means no limit.")
-	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "Time after which the front proxy ends a request "+
-		"whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
-		"events are not affected.")
+	fs.IntVar(&o.MaxOpenRequests, "max-open-requests", o.MaxOpenRequests,
+		"Maximum number of open requests, watches included. 0 means no limit.")
+	fs.IntVar(&o.MaxOpenRequestsPerClient, "max-open-requests-per-client", o.MaxOpenRequestsPerClient,
+		"Maximum number of open requests of one user, watches included. Clients that only a shard can authenticate are counted by their network. 0 means no limit.")
+	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout,
+		"Time after which the front proxy ends a request whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
+			"events are not affected.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "Time for which the front proxy serves requests after "+
 		"/readyz has begun to fail.")
 	o.Serving.AddFlags(sets.FlagSet("secure serving"))

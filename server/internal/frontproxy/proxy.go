@@ -1,5 +1,5 @@
-// Package frontproxy is the program kcp front-proxy. It authenticates users, finds the shard that holds the logical cluster of a request, and
-// forwards the request there.
+// Package frontproxy is the program kcp front-proxy. It authenticates users, finds the shard that holds the logical cluster of a request,
+// and forwards the request there.
 package frontproxy
 
 import (
@@ -90,7 +90,8 @@ func recovered(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if failure != any(http.ErrAbortHandler) {
-		klog.ErrorS(nil, "Serving a request panicked", decisionlog.Verb, r.Method, decisionlog.Reason, fmt.Sprintf("%v\n%s", failure, debug.Stack()))
+		reason := fmt.Sprintf("%v\n%s", failure, debug.Stack())
+		klog.ErrorS(nil, "Serving a request panicked", decisionlog.Verb, r.Method, decisionlog.Reason, reason)
 	}
 	panic(http.ErrAbortHandler)
 }

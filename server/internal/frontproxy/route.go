@@ -152,8 +152,8 @@ func (p *Proxy) cluster(r *http.Request, c caller, files *files, match mapping.M
 	case err != nil:
 		return destination{}, err
 	case cluster.Wildcard:
-		return destination{}, answer.Status(http.StatusForbidden, metav1.StatusReasonForbidden, "a front proxy serves single logical clusters; send "+
-			"requests for all logical clusters of a shard to the shard")
+		return destination{}, answer.Status(http.StatusForbidden, metav1.StatusReasonForbidden, "a front proxy serves single logical clusters; "+
+			"send requests for all logical clusters of a shard to the shard")
 	case cluster.Name.IsSystem():
 		return destination{}, forbidden(string(cluster.Name))
 	}
@@ -223,8 +223,8 @@ func (p *Proxy) resolve(ctx context.Context, c caller, path string) (index.Place
 func (p *Proxy) targetOf(files *files, place index.Place, pathOf func(cluster string) string) (forward.Target, error) {
 	base, known := p.shards.URL(place.Shard)
 	if !known {
-		return forward.Target{}, answer.Unavailable(fmt.Sprintf("shard %q, which holds the workspace, is not known to this front proxy; try again",
-			place.Shard))
+		return forward.Target{}, answer.Unavailable(fmt.Sprintf(
+			"shard %q, which holds the workspace, is not known to this front proxy; try again", place.Shard))
 	}
 	name := string(place.Cluster)
 	if place.Mount != "" {

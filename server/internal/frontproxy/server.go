@@ -91,7 +91,9 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 // connect reads the files, and prepares the connections to shards.
 func (s *server) connect(table *index.Table) error {
 	o, p := s.options, s.proxy
-	s.loader = &loader{mappingFile: o.MappingFile, rootKubeconfig: o.RootKubeconfig, shardsKubeconfig: o.ShardsKubeconfig, clock: clock.RealClock{}}
+	s.loader = &loader{
+		mappingFile: o.MappingFile, rootKubeconfig: o.RootKubeconfig, shardsKubeconfig: o.ShardsKubeconfig, clock: clock.RealClock{},
+	}
 	seeds := o.Shards
 	if seeds == nil {
 		seeds = map[string]string{}
@@ -133,8 +135,8 @@ func (s *server) authentication(ctx context.Context) (*genericapiserver.Authenti
 		return nil, err
 	}
 	info := &genericapiserver.AuthenticationInfo{}
-	err = s.options.Authentication.ApplyTo(ctx, info, s.serving, nil, &openapicommon.Config{}, nil, unused, informers.NewSharedInformerFactory(unused, 0),
-		"kcp-front-proxy")
+	err = s.options.Authentication.ApplyTo(ctx, info, s.serving, nil, &openapicommon.Config{}, nil, unused,
+		informers.NewSharedInformerFactory(unused, 0), "kcp-front-proxy")
 	return info, err
 }
 

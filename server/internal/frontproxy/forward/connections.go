@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -85,7 +86,7 @@ func (c *Connections) Reload() (changed bool, err error) {
 		return false, err
 	}
 	before := c.current.Load()
-	if before != nil && bytes.Equal(before.files[0], files[0]) && bytes.Equal(before.files[1], files[1]) && bytes.Equal(before.files[2], files[2]) {
+	if before != nil && slices.EqualFunc(before.files[:], files[:], bytes.Equal) {
 		return false, nil
 	}
 	config, err := c.credentials.config(files)

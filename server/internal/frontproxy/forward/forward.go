@@ -1,5 +1,5 @@
-// Package forward sends requests to shards and other backends. A shard that does not hold the logical cluster of a request refuses it with a
-// marker, before it does anything; then the request is sent to the shard that does.
+// Package forward sends requests to shards and other backends. A shard that does not hold the logical cluster of a request refuses it with
+// a marker, before it does anything; then the request is sent to the shard that does.
 package forward
 
 import (

@@ -20,7 +20,8 @@ type Filter struct {
 	pass []string
 }
 
-// NewFilter returns a filter. Entries may be lists themselves, in quotes: a flag that is quoted twice must not mean that nothing is dropped.
+// NewFilter returns a filter. Entries may be lists themselves, in quotes: a flag that is quoted twice must not mean that nothing is
+// dropped.
 func NewFilter(drop, pass []string) Filter { return Filter{drop: entries(drop), pass: entries(pass)} }
 
 func entries(lists []string) (all []string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Limits of the look-up of a name: the depth of a workspace below root, and the number of edges that are followed. Without them, a shard could
-// send edges with which every look-up takes long.
+// Limits of the look-up of a name: the depth of a workspace below root, and the number of edges that are followed. Without them, a shard
+// could send edges with which every look-up takes long.
 const maxDepth, maxSteps = 64, 1024
 
 // Place is where a path leads.

@@ -109,8 +109,8 @@ const rootShard = 1
 
 // New returns an empty index.
 func New() *Table {
-	t := &Table{seed: maphash.MakeSeed(), secret: [2]uint64{rand.Uint64(), rand.Uint64()}, ids: map[string]uint16{}, edges: map[edgeKey]*further{}, naming: map[uint32][]edgeKey{},
-		claims: map[claimKey]claim{}, shards: make([]shard, 1)}
+	t := &Table{seed: maphash.MakeSeed(), secret: [2]uint64{rand.Uint64(), rand.Uint64()}, ids: map[string]uint16{},
+		edges: map[edgeKey]*further{}, naming: map[uint32][]edgeKey{}, claims: map[claimKey]claim{}, shards: make([]shard, 1)}
 	t.shardOf(peers.Root)
 	return t
 }

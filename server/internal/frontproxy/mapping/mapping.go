@@ -46,7 +46,8 @@ type Entry struct {
 //
 // Invariants:
 //   - No two entries have the same path.
-//   - An entry stands before all entries whose paths are shorter, and paths are compared by segments: "/a/" serves "/a" and "/a/b", not "/ab".
+//   - An entry stands before all entries whose paths are shorter, and paths are compared by segments: "/a/" serves "/a" and "/a/b",
+//     not "/ab".
 type Mapping struct{ entries []*Entry }
 
 // Entries returns all entries, those with the longest paths first.

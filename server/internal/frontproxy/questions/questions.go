@@ -154,7 +154,8 @@ func (r *Resolver) walk(ctx context.Context, at index.Place, missing string, sto
 	return index.Place{}, unavailable("its shards say that another one has it; try again")
 }
 
-// absence returns ErrAbsent if a shard that does not have a workspace holds its parent, and errStale otherwise: its word does not count then.
+// absence returns ErrAbsent if a shard that does not have a workspace holds its parent, and errStale otherwise: then its word does
+// not count.
 func (r *Resolver) absence(ctx context.Context, parent index.Place, stored bool) error {
 	if parent.Cluster == logicalcluster.Root {
 		return ErrAbsent
