@@ -71,7 +71,8 @@ func (c *Copies) behind(ctx context.Context, cluster logicalcluster.Name, fence 
 }
 
 // write returns the operation that writes an entry, which comes from another shard.
-func (c *Copies) write(ctx context.Context, cluster logicalcluster.Name, entry Entry, leases map[int64]clientv3.LeaseID) (clientv3.Op, error) {
+func (c *Copies) write(ctx context.Context, cluster logicalcluster.Name, entry Entry,
+	leases map[int64]clientv3.LeaseID) (clientv3.Op, error) {
 	k, err := splitKey(entry.Key)
 	if err != nil || k.cluster != cluster || cluster.IsSystem() || len(entry.Value) > mostEntryBytes || entry.Seconds < 0 {
 		return clientv3.Op{}, apierrors.NewBadRequest(fmt.Sprintf("entry with key %.200q cannot be an object of logical cluster %q", entry.Key,

@@ -32,8 +32,9 @@ func (b *Backend) Raise(ctx context.Context, above int64) error {
 	return writers.Wait()
 }
 
-// Publish ends the arrival of the cluster of ctx, whose fence is settling: in one transaction, it changes the LogicalCluster, records the revision as the first of
-// the cluster in this store, and removes the fence. The revision is later than above. Calling it again returns the same revision.
+// Publish ends the arrival of the cluster of ctx, whose fence is settling: in one transaction, it changes the LogicalCluster, records the
+// revision as the first of the cluster in this store, and removes the fence. The revision is later than above. Calling it again returns
+// the same revision.
 func (c *Copies) Publish(ctx context.Context, fence *Fence, above int64, change func(object []byte) ([]byte, error)) (int64, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

@@ -103,7 +103,13 @@ func (m Migration) Next(o Observed) Step {
 		return m.afterCommit(o)
 	case aborted:
 		return m.back(o)
+	default:
+		return m.beforeCommit(o)
 	}
+}
+
+// beforeCommit returns the next step when the origin holds the cluster, and the migration may be committed.
+func (m Migration) beforeCommit(o Observed) Step {
 	origin, destination := m.stateOf(o.Origin), m.stateOf(o.Destination)
 	switch {
 	case o.Canceled && origin == storage.FenceLeaving:
@@ -135,8 +141,9 @@ func (m Migration) afterCommit(o Observed) Step {
 		return StepSettle
 	case storage.FenceSettling:
 		return StepPublish
+	default:
+		return m.cleanUp(o, StepDone)
 	}
-	return m.cleanUp(o, StepDone)
 }
 
 // cleanUp returns the next step of an origin that no longer holds the cluster, or end after the last one.
@@ -150,6 +157,7 @@ func (m Migration) cleanUp(o Observed, end Step) Step {
 		if !o.Cleaned {
 			return StepClean
 		}
+	default:
 	}
 	return end
 }

@@ -98,6 +98,8 @@ func (v *Mover) Do(ctx context.Context, step Step, o Observed) error {
 	case StepLeave, StepRelease, StepWithdraw, StepForward, StepClean:
 		_, err = v.Origin.Do(ctx, m, step)
 		v.cleaned = step == StepClean && err == nil
+	default:
+		err = errors.New("the migration has ended")
 	}
 	if err != nil {
 		return fmt.Errorf("step %s of the migration of logical cluster %q: %w", step, m.Cluster, err)

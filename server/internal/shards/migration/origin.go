@@ -189,13 +189,15 @@ func (m Migration) permits(step Step, record placement.Record) bool {
 		return record.Shard == m.Origin && record.Epoch >= m.Epoch
 	case StepWithdraw, StepForward, StepClean:
 		return record.Shard != m.Origin && record.Epoch >= m.Epoch
+	default:
+		return false
 	}
-	return false
 }
 
 // do executes a permitted step.
 func (o *Origin) do(ctx context.Context, m Migration, step Step, state State) error {
-	leaving, settling, moved := m.Fence(storage.FenceLeaving, o.Shard), m.Fence(storage.FenceSettling, o.Shard), m.Fence(storage.FenceMoved, o.Shard)
+	leaving, settling := m.Fence(storage.FenceLeaving, o.Shard), m.Fence(storage.FenceSettling, o.Shard)
+	moved := m.Fence(storage.FenceMoved, o.Shard)
 	swap := func(from, to *storage.Fence) error {
 		_, err := o.Store.SwapFence(ctx, m.Cluster, from, to)
 		return err
@@ -212,6 +214,7 @@ func (o *Origin) do(ctx context.Context, m Migration, step Step, state State) er
 		return swap(leaving, settling)
 	case StepForward:
 		return swap(settling, moved)
+	default: // StepClean
+		return o.Copies.Clear(logicalcluster.WithName(ctx, m.Cluster), moved)
 	}
-	return o.Copies.Clear(logicalcluster.WithName(ctx, m.Cluster), moved)
 }
