@@ -42,17 +42,17 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		return nil, err
 	}
 	ofTypes := workspaceauth.New(tenancy.set, tenancy.types, config.APIAudiences, opts.Generic.Authentication.ServiceAccounts.Issuers, calls)
-	upstreams := config.Authenticator
-	if opts.Sharding.Enabled() && config.RequestHeaderConfig != nil {
-		upstreams = authentication.WithoutPrivilegedHeaders(upstreams, config.RequestHeaderConfig)
-	}
 	all := union.New(
 		bearertoken.New(authenticator.WrapAudienceAgnosticToken(config.APIAudiences, tokens)),
-		union.New(authentication.Wrap(upstreams), bearertoken.New(virtual.AtHome(ofTypes))),
+		union.New(authentication.Wrap(config.Authenticator), bearertoken.New(virtual.AtHome(ofTypes))),
 	)
+	described := all
+	if opts.Sharding.Enabled() {
+		described = authentication.FromProxies(all, config.RequestHeaderConfig)
+	}
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
-		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, all)),
+		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, described)),
 		reviews:       authentication.Reviews(all),
 		certificates:  certificates,
 	}, nil

@@ -110,6 +110,9 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	h = inactive.WithRefusal(h, set.LogicalClusters, own, g.Serializer)
 	h = q.installation.withLoaded(h, own, g)
 	places := pathindex.NewStored(q.tenancy.tree, q.tenancy.stored["logicalclusters"], q.tenancy.stored["workspaces"], own)
+	if q.opts.Sharding.Enabled() {
+		places.Shard = q.opts.ShardName
+	}
 	resolve := func(h http.Handler) http.Handler { return path.WithCluster(h, g.Serializer, places) }
 	if traced {
 		h = path.WithTrace(h, resolve)

@@ -315,10 +315,8 @@ func (o *Options) validate() error {
 	if err := o.Sharding.validate(o.ShardName); err != nil {
 		return err
 	}
-	if o.Sharding.Enabled() {
-		if err := validateIdentityHeaders(o.Generic.Authentication); err != nil {
-			return err
-		}
+	if err := o.validateProxies(); err != nil {
+		return err
 	}
 	if err := o.MountProxy.Files.Validate(); err != nil {
 		return err

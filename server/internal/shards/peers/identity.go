@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/util/cert"
@@ -58,6 +59,11 @@ func IdentityOf(certificate *x509.Certificate) (Identity, error) {
 		return Identity{}, fmt.Errorf("the URI %q in the certificate names no shard or proxy", found[0])
 	}
 	return identity, nil
+}
+
+// IsPeer reports whether a certificate claims to be that of a peer.
+func IsPeer(certificate *x509.Certificate) bool {
+	return slices.ContainsFunc(certificate.URIs, func(uri *url.URL) bool { return uri.Scheme == scheme })
 }
 
 // Authorities returns how certificates of peers are verified now. dynamiccertificates.CAContentProvider implements it.

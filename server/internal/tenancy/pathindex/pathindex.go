@@ -23,6 +23,8 @@ type Place struct {
 	// URL of the server that the Workspace Mounted mounts; the cluster is empty then.
 	URL     string
 	Mounted informers.Key
+	// Shard is the one that the last workspace on the path records for the cluster; empty if it records none.
+	Shard string
 	// Code is the HTTP status for requests if a workspace on the path is unavailable; zero otherwise.
 	Code int
 }
@@ -70,7 +72,13 @@ func placeOf(ws *tenancyv1alpha1.Workspace, err error) (Place, bool) {
 	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
 		place.Code = http.StatusServiceUnavailable
 	}
-	return place, place != Place{}
+	if place == (Place{}) {
+		return place, false
+	}
+	if place.Cluster != "" {
+		place.Shard = ws.Annotations[tenancyv1alpha1.ShardAnnotation]
+	}
+	return place, true
 }
 
 // canonical returns a path in the form that begins with a logical cluster.

@@ -46,6 +46,9 @@ type Stored struct {
 	// Clusters and Workspaces read both kinds from storage.
 	Clusters, Workspaces Reader
 
+	// Shard is the name of this shard if the installation has others. Find returns an error for a workspace that another shard holds.
+	Shard string
+
 	own     func(*http.Request) bool
 	limits  *lookupLimits
 	looking singleflight.Group
@@ -60,6 +63,30 @@ func NewStored(index *Index, clusters, workspaces Reader, own func(*http.Request
 // Find resolves a path as Lookup does. It looks up unknown paths in storage, and waits for the event of an object that is stored: a
 // request can arrive at one server right after another one created its workspace. The error is for clients.
 func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
+	place, ok, err := s.find(r, path)
+	if s.Shard == "" || err != nil || place.URL != "" || !strings.Contains(path, ":") {
+		return place, ok, err
+	}
+	return s.here(path, place, ok)
+}
+
+// here returns the place of a path if this shard holds it, and an error if another shard does. place and ok are what this shard's own
+// workspaces say.
+func (s *Stored) here(path string, place Place, ok bool) (Place, bool, error) {
+	own := ok
+	if !ok {
+		if place, ok = s.Anywhere(path); !ok || place.URL != "" {
+			return Place{}, false, nil
+		}
+	}
+	if place.Cluster == "" || place.Shard == s.Shard || (own && place.Shard == "") {
+		return place, true, nil
+	}
+	return Place{}, false, apierrors.NewTooManyRequests(
+		fmt.Sprintf("workspace %s is on another shard: send the request to the URL of the installation", path), 1)
+}
+
+func (s *Stored) find(r *http.Request, path string) (Place, bool, error) {
 	if place, ok := s.known(path); ok {
 		return place, true, nil
 	}

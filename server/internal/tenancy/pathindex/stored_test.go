@@ -151,3 +151,35 @@ func TestAnErrorOfStorageIsReturned(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+func TestAShardServesOnlyWhatItHolds(t *testing.T) {
+	s, _ := newStored(t)
+	add := func(ws *tenancyv1alpha1.Workspace, shard string) {
+		ws.Annotations[tenancyv1alpha1.ShardAnnotation] = shard
+		if err := s.workspaces.Indexer().Add(ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(workspace("root", "near", "aaa", corev1alpha1.LogicalClusterPhaseReady), "eu")
+	add(workspace("root", "far", "bbb", corev1alpha1.LogicalClusterPhaseReady), "us")
+	if err := s.clusters.Indexer().Add(logicalCluster("aaa", "root:near", "root")); err != nil {
+		t.Fatal(err)
+	}
+	for path, c := range map[string]struct {
+		found, elsewhere bool
+	}{"root:near": {true, false}, "root:far": {false, true}, "root:absent": {false, false}, "root": {true, false}, "absent": {false, false}} {
+		for _, sharded := range []bool{true, false} {
+			if s.Shard = ""; sharded {
+				s.Shard = "eu"
+			}
+			_, ok, err := s.Find(httptest.NewRequest(http.MethodGet, "/", nil), path)
+			elsewhere := sharded && c.elsewhere
+			if found := c.found || (!sharded && c.elsewhere); ok != found || apierrors.IsTooManyRequests(err) != elsewhere {
+				t.Errorf("%s on a server with other shards %t: %t, %v", path, sharded, ok, err)
+			}
+			if seconds, retries := apierrors.SuggestsClientDelay(err); elsewhere && (!retries || seconds != 1) {
+				t.Errorf("%s: retry after %d s, %t, want 1", path, seconds, retries)
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package authentication
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// lifecyclePrefixes begin the groups that the server gives to the controllers of a workspace type.
+var lifecyclePrefixes = []string{"system:kcp:initializer:", "system:kcp:terminator:"}
+
+// FromProxies limits what inner reads from the headers in which a front proxy describes a user: no groups that administer the
+// installation, no groups of initializers and terminators, and no warrants, even if the configuration of the proxy passes them on. A
+// certificate of another peer, such as a shard, describes no users. headers is nil if the server accepts no such headers.
+func FromProxies(inner authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
+	if headers == nil {
+		return inner
+	}
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if isOtherPeer(r) {
+			headerrequest.ClearAuthenticationHeaders(r.Header, headers.UsernameHeaders, headers.UIDHeaders, headers.GroupHeaders,
+				headers.ExtraHeaderPrefixes)
+		}
+		for _, name := range headers.GroupHeaders.Value() {
+			limitGroups(r.Header, http.CanonicalHeaderKey(name))
+		}
+		for _, prefix := range headers.ExtraHeaderPrefixes.Value() {
+			limitExtra(r.Header, prefix)
+		}
+		return inner.AuthenticateRequest(r)
+	})
+}
+
+// isOtherPeer reports whether the client has the certificate of a peer that is not a front proxy.
+func isOtherPeer(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !peers.IsPeer(r.TLS.PeerCertificates[0]) {
+		return false
+	}
+	identity, err := peers.IdentityOf(r.TLS.PeerCertificates[0])
+	return err != nil || identity.Kind != peers.Proxy
+}
+
+func limitGroups(h http.Header, name string) {
+	if groups, ok := h[name]; ok {
+		h[name] = slices.DeleteFunc(authorization.Unguarded(groups), func(group string) bool {
+			return slices.ContainsFunc(lifecyclePrefixes, func(prefix string) bool { return strings.HasPrefix(group, prefix) })
+		})
+	}
+}
+
+// limitExtra removes the extra values with keys of kcp, but for those that limit a user to logical clusters.
+func limitExtra(h http.Header, prefix string) {
+	for name := range h {
+		if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
+			continue
+		}
+		key := strings.ToLower(name[len(prefix):]) // as upstream reads it
+		if unescaped, err := url.PathUnescape(key); err == nil {
+			key = unescaped
+		}
+		if strings.Contains(strings.ToLower(key), "kcp.io") && key != authorization.ScopesKey && key != logicalcluster.UserExtraKey {
+			delete(h, name)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package authentication
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+var testHeaders = &authenticatorfactory.RequestHeaderConfig{
+	UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{"X-Remote-Uid"},
+	GroupHeaders: headerrequest.StaticStringSlice{"x-remote-group"}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
+}
+
+// described authenticates a request with headers and a certificate with URIs, and returns the user; nil if there is none.
+func described(t *testing.T, headers http.Header, uris ...string) *struct {
+	groups string
+	extra  map[string][]string
+} {
+	t.Helper()
+	upstream := headerrequest.NewDynamic(testHeaders.UsernameHeaders, testHeaders.UIDHeaders, testHeaders.GroupHeaders, testHeaders.ExtraHeaderPrefixes)
+	r := requestAt("a")
+	for name, values := range headers {
+		for _, v := range values {
+			r.Header.Add(name, v)
+		}
+	}
+	certificate := &x509.Certificate{}
+	for _, text := range uris {
+		uri, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate.URIs = append(certificate.URIs, uri)
+	}
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+	response, ok, err := FromProxies(upstream, testHeaders).AuthenticateRequest(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ok {
+		return nil
+	}
+	groups := slices.Clone(response.User.GetGroups())
+	slices.Sort(groups)
+	return &struct {
+		groups string
+		extra  map[string][]string
+	}{strings.Join(groups, " "), response.User.GetExtra()}
+}
+
+func TestProxiesCannotDescribePrivilegedUsers(t *testing.T) {
+	got := described(t, http.Header{
+		"X-Remote-User": {"alice"},
+		"X-Remote-Group": {
+			"team", "system:authenticated", "system:masters", "system:kcp:admin", "system:kcp:logical-cluster-admin", "system:kcp:external-logical-cluster-admin",
+			"system:kcp:tenancy:workspace-bootstrapper", "system:kcp:initializer:root:t", "system:kcp:terminator:root:t", "apis.kcp.io:binding:system:masters",
+		},
+		"X-Remote-Extra-Color":                                    {"red"},
+		"X-Remote-Extra-Authorization.kcp.io%2fwarrant":           {`{"user":"root","groups":["system:masters"]}`},
+		"X-Remote-Extra-Authorization.kcp.io/warrant":             {`{"user":"root","groups":["system:masters"]}`},
+		"X-Remote-Extra-Authorization%2ekcp%2eio%2fwarrant":       {`{"user":"root","groups":["system:masters"]}`},
+		"X-Remote-Extra-Impersonation.kcp.io%2Frequested-Cluster": {"b"},
+		"X-Remote-Extra-Authentication.kcp.io%2Fscopes":           {"cluster:a"},
+		"X-Remote-Extra-Authentication.kcp.io%2Fcluster-Name":     {"a"},
+	})
+	if got.groups != "system:authenticated team" {
+		t.Errorf("got groups %s", got.groups)
+	}
+	if len(got.extra) != 3 || got.extra["color"] == nil || got.extra[authorization.ScopesKey] == nil || got.extra[logicalcluster.UserExtraKey] == nil {
+		t.Errorf("got extra %v", got.extra)
+	}
+}
+
+func TestOnlyProxiesAmongThePeersDescribeUsers(t *testing.T) {
+	headers := http.Header{"X-Remote-User": {"alice"}}
+	for name, c := range map[string]struct {
+		uris []string
+		want bool
+	}{
+		"a proxy":                       {[]string{"kcp://proxy/p"}, true},
+		"a certificate that is no peer": {nil, true}, // upstream checks its authority and name
+		"... with another URI":          {[]string{"spiffe://x/y"}, true},
+		"a shard":                       {[]string{"kcp://shard/eu"}, false},
+		"a shard that is a proxy too":   {[]string{"kcp://proxy/p", "kcp://shard/eu"}, false},
+		"a peer of an unknown kind":     {[]string{"kcp://other/p"}, false},
+		"a proxy with an invalid name":  {[]string{"kcp://proxy/P"}, false},
+	} {
+		if got := described(t, headers, c.uris...); (got != nil) != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
