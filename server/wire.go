@@ -91,7 +91,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 	if err := metrics.CountLogicalClusters(legacyregistry.Register, s.tenancy.set.LogicalClusters.Informer, opts.ShardName); err != nil {
 		return nil, err
 	}
-	authn, err := newAuthn(opts, s.up, s.tenancy, s.served, s.calls, tokens)
+	authn, err := newAuthn(opts, s.up, s.tenancy, s.served, s.calls, tokens, s.installation)
 	if err != nil {
 		return nil, err
 	}

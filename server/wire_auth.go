@@ -32,7 +32,7 @@ type authn struct {
 
 // newAuthn wraps upstream's authenticators in those of kcp, and makes the server request client certificates of its authority.
 func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *served, calls *outbound.Calls,
-	tokens *kubeconfig.Tokens) (*authn, error) {
+	tokens *kubeconfig.Tokens, installation *installation) (*authn, error) {
 	config := &up.generic.Authentication
 	certificates, err := clientcertificates.New(tenancy.set.LogicalClusters, &served.registries, clock.RealClock{})
 	if err != nil {
@@ -42,17 +42,15 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		return nil, err
 	}
 	ofTypes := workspaceauth.New(tenancy.set, tenancy.types, config.APIAudiences, opts.Generic.Authentication.ServiceAccounts.Issuers, calls)
+	own := authentication.Wrap(config.Authenticator)
 	all := union.New(
 		bearertoken.New(authenticator.WrapAudienceAgnosticToken(config.APIAudiences, tokens)),
-		union.New(authentication.Wrap(config.Authenticator), bearertoken.New(virtual.AtHome(ofTypes))),
+		union.New(own, bearertoken.New(virtual.AtHome(ofTypes))),
 	)
-	described := all
-	if opts.Sharding.Enabled() {
-		described = authentication.FromProxies(all, config.RequestHeaderConfig)
-	}
+	everywhere := installation.authenticate(all, own, config.RequestHeaderConfig, up.generic.Serializer)
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
-		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, described)),
+		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, everywhere)),
 		reviews:       authentication.Reviews(all),
 		certificates:  certificates,
 	}, nil

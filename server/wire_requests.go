@@ -100,6 +100,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	}
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
+	h = q.installation.withVerdicts(h)
 	if g.AuditBackend != nil {
 		h = path.WithAuditAnnotations(h, q.tenancy.tree.Path)
 	} else {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
 	"github.com/kcplane/kcp/server/internal/controllers/endpointslice"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -57,6 +58,8 @@ type installation struct {
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
 	workspaces *workspaces.Calls
 	orphans    *workspacereport.Orphans
+	// verdicts authenticates service accounts of other shards.
+	verdicts *authentication.Verdicts
 }
 
 // newInstallation returns the parts, and nil for a single shard.

@@ -1,0 +1,177 @@
+package authentication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// twoShards are the shard eu, which receives requests, and the shard us, which holds cluster b.
+type twoShards struct {
+	*Verdicts
+	eu, us authority
+	clock  *clocktesting.FakeClock
+	asked  []string
+	err    error
+	answer *Verdict // instead of that of us
+}
+
+func newTwoShards(t *testing.T) *twoShards {
+	t.Helper()
+	s := &twoShards{eu: newAuthority(t, accounts{"a": "1"}), us: newAuthority(t, accounts{"b": "2"}), clock: clocktesting.NewFakeClock(time.Now())}
+	judge := Judge(Wrap(s.us.upstream), func(c logicalcluster.Name) bool { return c == "b" })
+	s.Verdicts = NewVerdicts(VerdictsConfig{
+		Shard: "eu", Clock: s.clock, Serializer: legacyscheme.Codecs,
+		Holder: func(cluster logicalcluster.Name) (string, uint64, bool) {
+			shard, known := map[logicalcluster.Name]string{"a": "eu", "b": "us"}[cluster]
+			return shard, 1, known
+		},
+		Ask: func(ctx context.Context, shard string, q TokenQuestion) (Verdict, error) {
+			s.asked = append(s.asked, shard)
+			switch {
+			case s.err != nil:
+				return Verdict{}, s.err
+			case s.answer != nil:
+				return *s.answer, nil
+			}
+			return judge(ctx, peers.Identity{Kind: peers.Shard, Name: "eu"}, q)
+		},
+	})
+	return s
+}
+
+// login sends a request to eu, and returns the user with the cluster, or the status of the refusal.
+func (s *twoShards) login(t *testing.T, headers ...string) string {
+	t.Helper()
+	result := "401"
+	h := s.WithVerdict(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		response, ok, err := union.New(Wrap(s.eu.upstream), s.Authenticator()).AuthenticateRequest(r)
+		if ok && err == nil {
+			result = response.User.GetName() + " " + fmt.Sprint(response.User.GetExtra()[logicalcluster.UserExtraKey], response.User.GetGroups())
+			if r.Header.Get("Authorization") != "" {
+				t.Error("the token is still in the request")
+			}
+		}
+	}))
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, requestAt("a", headers...)); w.Code != http.StatusOK {
+		return fmt.Sprint(w.Code)
+	}
+	return result
+}
+
+func bearing(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+const botOfB = "system:serviceaccount:ns:bot [b] [system:serviceaccounts system:serviceaccounts:ns system:authenticated]"
+
+func TestTheHolderDecidesAboutAToken(t *testing.T) {
+	s := newTwoShards(t)
+	own, foreign := s.eu.token(t, "a", "1"), s.us.token(t, "b", "2")
+	for name, c := range map[string]struct {
+		headers []string
+		want    string
+		asked   int
+	}{
+		"a token of b":                     {bearing(foreign), botOfB, 1},
+		"... over a websocket":             {overWebSocket(foreign), botOfB, 1},
+		"a deleted account of b":           {bearing(s.us.token(t, "b", "0")), "401", 1},
+		"a token of b that eu has signed":  {bearing(s.eu.token(t, "b", "2")), "401", 1},
+		"a token of a that us has signed":  {bearing(s.us.token(t, "a", "1")), "401", 0},
+		"a token of a cluster of no shard": {bearing(s.us.token(t, "c", "2")), "401", 0},
+		"a token without a cluster":        {bearing(s.us.token(t, "", "2")), "401", 0},
+		"no JWT":                           {bearing("x.y"), "401", 0},
+		"no token":                         {nil, "401", 0},
+		"tokens of both":                   {append(overWebSocket(foreign), bearing(own)...), "401", 0},
+	} {
+		s.asked = nil
+		s.known.RemoveAll(func(any) bool { return true })
+		if got := s.login(t, c.headers...); got != c.want || len(s.asked) != c.asked {
+			t.Errorf("%s: got %s after asking %q, want %s after %d questions", name, got, s.asked, c.want, c.asked)
+		}
+	}
+	if got := s.login(t, bearing(own)...); got[:3] == "401" {
+		t.Errorf("an account of eu: got %s", got)
+	}
+}
+
+func TestAVerdictCountsForTenSeconds(t *testing.T) {
+	s := newTwoShards(t)
+	token := s.us.token(t, "b", "2")
+	for range 3 {
+		if got := s.login(t, bearing(token)...); got != botOfB || len(s.asked) != 1 {
+			t.Errorf("got %s after %d questions", got, len(s.asked))
+		}
+	}
+	s.answer = &Verdict{} // the account is deleted
+	s.clock.Step(verdictTTL + time.Second)
+	if got := s.login(t, bearing(token)...); got != "401" || len(s.asked) != 2 {
+		t.Errorf("after 10 s: got %s after %d questions", got, len(s.asked))
+	}
+}
+
+func TestAShardDecidesOnlyAboutItsOwnServiceAccounts(t *testing.T) {
+	s := newTwoShards(t)
+	token := s.us.token(t, "b", "2")
+	for _, answer := range []Verdict{
+		{Name: "admin"}, {Name: "system:masters"}, {Name: "system:serviceaccount:ns"}, {},
+	} {
+		s.answer = &answer
+		s.known.RemoveAll(func(any) bool { return true })
+		if got := s.login(t, bearing(token)...); got != "401" {
+			t.Errorf("%+v: got %s", answer, got)
+		}
+	}
+	verdict := Verdict{Name: "system:serviceaccount:ns:bot", Extra: map[string][]string{
+		logicalcluster.UserExtraKey: {"a"}, "authorization.kcp.io/warrant": {`{"user":"x"}`}, "authentication.kubernetes.io/cluster-name": {"a"},
+		"authentication.kubernetes.io/credential-id": {"JTI=x"},
+	}}
+	response, ok := verdict.responseIn("b")
+	if extra := response.User.GetExtra(); !ok || len(extra) != 2 || !slices.Equal(extra[logicalcluster.UserExtraKey], []string{"b"}) {
+		t.Errorf("got extra %v", response.User.GetExtra())
+	}
+	judge := Judge(Wrap(s.us.upstream), func(c logicalcluster.Name) bool { return c == "b" })
+	caller := peers.Identity{Kind: peers.Shard, Name: "eu"}
+	for _, token := range []string{s.us.token(t, "c", "2"), "x", ""} {
+		if got, err := judge(context.Background(), caller, TokenQuestion{Token: token}); !apierrors.IsBadRequest(err) {
+			t.Errorf("a token of a cluster that us does not hold: got %+v, %v", got, err)
+		}
+	}
+}
+
+func TestWithoutAVerdictNothingIsAuthenticated(t *testing.T) {
+	s := newTwoShards(t)
+	s.err = &peers.Unreachable{Shard: "us", Err: errors.New("cut")}
+	token := s.us.token(t, "b", "2")
+	if got := s.login(t, bearing(token)...); got != "503" {
+		t.Errorf("without an answer: got %s", got)
+	}
+	s.err = nil
+	if got := s.login(t, bearing(token)...); got != botOfB {
+		t.Errorf("after an error, which is not remembered: got %s", got)
+	}
+	refused := 0
+	for i := range 3 * verdictBurst {
+		if s.login(t, bearing(unsigned(fmt.Sprintf(`{"kubernetes.io":{"clusterName":"b"},"n":%d}`, i)))...) == "429" {
+			refused++
+		}
+	}
+	if refused == 0 || len(s.asked) > 2*verdictBurst {
+		t.Errorf("%d forged tokens were refused, %d questions asked", refused, len(s.asked))
+	}
+	if got := s.login(t, bearing(token)...); got != botOfB {
+		t.Errorf("a known token during the flood: got %s", got)
+	}
+}

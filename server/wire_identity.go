@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/utils/clock"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// holds reports whether this shard has a logical cluster.
+func (i *installation) holds(cluster logicalcluster.Name) bool {
+	_, err := i.tenancy.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	return err == nil
+}
+
+// authenticate adds the users that other shards and front proxies vouch for to those of all. own authenticates the tokens of this shard.
+// headers are those in which a front proxy describes users.
+func (i *installation) authenticate(all, own authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig,
+	s runtime.NegotiatedSerializer) authenticator.Request {
+	if i == nil {
+		return all
+	}
+	peers.Handle(i.calls, authentication.CallVerdict, []peers.Kind{peers.Shard, peers.Proxy}, authentication.Judge(own, i.holds))
+	i.verdicts = authentication.NewVerdicts(authentication.VerdictsConfig{
+		Shard: i.opts.ShardName, Holder: i.holders.Holder, Serializer: s, Clock: clock.RealClock{},
+		Ask: func(ctx context.Context, shard string, q authentication.TokenQuestion) (authentication.Verdict, error) {
+			return peers.Call[authentication.TokenQuestion, authentication.Verdict](ctx, i.clients, shard, authentication.CallVerdict, q)
+		},
+	})
+	return authentication.FromProxies(union.New(all, i.verdicts.Authenticator()), headers)
+}
+
+// withVerdicts gets the verdicts of other shards on service account tokens.
+func (i *installation) withVerdicts(next http.Handler) http.Handler {
+	if i == nil {
+		return next
+	}
+	return i.verdicts.WithVerdict(next)
+}
