@@ -96,7 +96,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 		return nil, err
 	}
 	s.certificates = authn.certificates
-	if s.authz, err = newAuthz(opts, s.tenancy, s.fresh.Stale); err != nil {
+	if s.authz, err = newAuthz(opts, s.tenancy, s.installation, s.fresh.Stale); err != nil {
 		return nil, err
 	}
 	g.Authentication.Authenticator = authn.authenticator

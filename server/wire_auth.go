@@ -63,7 +63,7 @@ type authz struct {
 	inCluster, authorizer authorizer.Authorizer
 }
 
-func newAuthz(opts options.Completed, tenancy *tenancy, stale func() error) (*authz, error) {
+func newAuthz(opts options.Completed, tenancy *tenancy, installation *installation, stale func() error) (*authz, error) {
 	rules := authorization.NewRules(tenancy.set)
 	o := opts.Authorization
 	config := authorization.Config{Stale: stale, Order: o.Order, AlwaysAllowPaths: o.AlwaysAllowPaths, Set: tenancy.set, Rules: rules,
@@ -79,6 +79,7 @@ func newAuthz(opts options.Completed, tenancy *tenancy, stale func() error) (*au
 	if err != nil {
 		return nil, err
 	}
+	inCluster = installation.authorize(inCluster)
 	a := &authz{rules: rules, inCluster: inCluster, authorizer: mount.Authorizer(virtual.Authorizer(inCluster))}
 	if opts.Homes.Enabled {
 		a.authorizer = home.Authorizer(a.authorizer)

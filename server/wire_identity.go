@@ -8,10 +8,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -45,4 +47,18 @@ func (i *installation) withVerdicts(next http.Handler) http.Handler {
 		return next
 	}
 	return i.verdicts.WithVerdict(next)
+}
+
+// authorize adds the decisions of other shards about their exports and workspace types to own, which decides for this shard.
+func (i *installation) authorize(own authorizer.Authorizer) authorizer.Authorizer {
+	if i == nil {
+		return own
+	}
+	peers.Handle(i.calls, authorization.CallReview, []peers.Kind{peers.Shard}, authorization.Review(own, i.holds))
+	return authorization.NewReviews(authorization.ReviewsConfig{
+		Shard: i.opts.ShardName, Holder: i.holders.Holder, Clock: clock.RealClock{},
+		Ask: func(ctx context.Context, shard string, q authorization.ReviewQuestion) (authorization.ReviewAnswer, error) {
+			return peers.Call[authorization.ReviewQuestion, authorization.ReviewAnswer](ctx, i.clients, shard, authorization.CallReview, q)
+		},
+	}).Authorizer(own)
 }
