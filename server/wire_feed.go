@@ -38,8 +38,8 @@ func (i *installation) newOffering() (*offering, error) {
 	return o, o.metrics.Register(legacyregistry.Register, legacyregistry.CustomRegister)
 }
 
-// cacheConfig returns how this shard reaches the cache server: the URL in --cache-kubeconfig, or else the root shard, with the certificate of
-// this shard unless the kubeconfig has another.
+// cacheConfig returns how this shard reaches the cache server: the URL in --cache-kubeconfig, or else the root shard, with the certificate
+// of this shard unless the kubeconfig has another.
 func (i *installation) cacheConfig() (*rest.Config, error) {
 	s := i.opts.Sharding
 	config := &rest.Config{Host: i.opts.ShardBaseURL, TLSClientConfig: rest.TLSClientConfig{CAFile: s.ShardCA}}

@@ -102,6 +102,32 @@ func (o *Offer) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.term == 0 {
+		o.term = term
+	}
+	found, selections, err := o.read(ctx)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.known = found
+	o.mu.Unlock()
+	all := o.candidates(found)
+	for cluster := range all { // before any is written: ancestors of what is offered stay offered
+		content, _, _ := o.content(cluster)
+		o.place(cluster, len(content) > 0)
+	}
+	o.connected = true
+	o.comparisons++
+	o.published.compared(selections)
+	for cluster := range all {
+		o.enqueue(cluster)
+	}
+	return nil
+}
+
+// read returns everything that the cache server has of this shard, and the selections of the ClusterCachedResources in it.
+func (o *Offer) read(ctx context.Context) (map[logicalcluster.Name]*written, map[informers.Key]selection, error) {
 	found, selections := map[logicalcluster.Name]*written{}, map[informers.Key]selection{}
 	for _, k := range slices.Concat(o.kinds, []*kind{o.clusters, o.workspaces}) {
 		err := o.cache.list(ctx, o.in.Shard, k.resource, "*", func(u *unstructured.Unstructured) {
@@ -117,12 +143,14 @@ func (o *Offer) compare(ctx context.Context) error {
 			}
 		})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
-	if o.term == 0 {
-		o.term = term
-	}
+	return found, selections, nil
+}
+
+// candidates returns the clusters that may differ: those in the cache server, those with objects, and those that have changed.
+func (o *Offer) candidates(found map[logicalcluster.Name]*written) map[logicalcluster.Name]bool {
 	all := o.pending.clusters()
 	for cluster := range found {
 		all[cluster] = true
@@ -132,20 +160,7 @@ func (o *Offer) compare(ctx context.Context) error {
 			all[cluster] = true
 		}
 	}
-	o.mu.Lock()
-	o.known = found
-	o.mu.Unlock()
-	for cluster := range all { // before any is written: ancestors of what is offered stay offered
-		content, _, _ := o.content(cluster)
-		o.place(cluster, len(content) > 0)
-	}
-	o.connected = true
-	o.comparisons++
-	o.published.compared(selections)
-	for cluster := range all {
-		o.enqueue(cluster)
-	}
-	return nil
+	return all
 }
 
 // entryOf returns an object of the cache server. Its content has a sum that nothing else has if it cannot be read.

@@ -166,6 +166,28 @@ func TestAFormerLeaderIsRefused(t *testing.T) {
 	}
 }
 
+func TestAFormerLeaderRemovesNothing(t *testing.T) {
+	w := filled(t)
+	former := w.offer
+	w.offer, w.term = w.leader(), 8
+	later := export("widgets")
+	w.has("root", later)
+	w.connect()
+	w.settle()
+
+	w.offer = former
+	w.hasNot("root", export("widgets")) // as it was in the past
+	for range 3 {
+		w.offer.pending.add("root")
+		if errs := w.try(); len(errs) == 0 {
+			t.Error("the former leader has no error")
+		}
+	}
+	if w.cache.get("root"+exportsPath+"/widgets") == nil {
+		t.Error("the former leader removed an object")
+	}
+}
+
 func TestAnEarlierStateIsNeverOffered(t *testing.T) {
 	w := filled(t)
 	w.cache.change("root"+exportsPath+"/widgets", func(u *unstructured.Unstructured) { annotate(u, cacheserver.OriginalResourceVersion, "1000") })

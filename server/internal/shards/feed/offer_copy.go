@@ -20,8 +20,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 )
 
-// ReplicateAnnotation of an object in the cache server lists why it is offered. Nothing here reads it; other clients of the cache server may.
-// It is never written to the objects of users.
+// ReplicateAnnotation of an object in the cache server lists why it is offered. Nothing here reads it; other clients of the cache server
+// may. It is never written to the objects of users.
 const ReplicateAnnotation = "internal.kcp.io/replicate"
 
 // placeAnnotations are the annotations of LogicalClusters and Workspaces that other shards need.
@@ -30,8 +30,8 @@ var placeAnnotations = []string{
 	tenancyv1alpha1.EpochAnnotation, tenancyv1alpha1.ClusterUIDAnnotation, tenancyv1alpha1.AncestorsAnnotation,
 }
 
-// trimmed returns an object as it is offered: of LogicalClusters and Workspaces only what says where they are. The conversion of the result may
-// be changed.
+// trimmed returns an object as it is offered: of LogicalClusters and Workspaces only what says where they are. The conversion of the result
+// may be changed.
 func trimmed(obj object) object {
 	place := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		kept := map[string]string{}
@@ -94,7 +94,8 @@ var serverMetadata = []string{
 
 // notContent are annotations that the cache server sets, that change without the content, or that repeat it.
 var notContent = []string{
-	corev1alpha1.ClusterAnnotation, cacheserver.Shard, cacheserver.OriginalResourceVersion, cacheserver.LeaderTerm, corev1.LastAppliedConfigAnnotation,
+	corev1alpha1.ClusterAnnotation, cacheserver.Shard, cacheserver.OriginalResourceVersion, cacheserver.LeaderTerm,
+	corev1.LastAppliedConfigAnnotation,
 }
 
 // measure removes from an object what is not its content, and returns the size and the sum of its content.

@@ -17,8 +17,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// neighbours follows the LogicalClusters that other shards offer. This shard offers the Workspaces of those that it has, so that every shard
-// can resolve where they are. What other shards say is only where to look: see Offer.edges.
+// neighbours follows the LogicalClusters that other shards offer. This shard offers the Workspaces of those that it has, so that every
+// shard can resolve where they are. What other shards say is only where to look: see Offer.edges.
 //
 // It reads the cache server itself, and not what readers accept: these accept a cluster only after its Workspace is offered.
 type neighbours struct {

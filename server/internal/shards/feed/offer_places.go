@@ -133,8 +133,8 @@ func (o *Offer) carry(cluster logicalcluster.Name) {
 	}
 }
 
-// edges returns the Workspaces of a cluster whose logical clusters are carried, in the order of their names; o.mu is held. The record of the
-// Workspace decides: what the child says is only where to look.
+// edges returns the Workspaces of a cluster whose logical clusters are carried, in the order of their names; o.mu is held. The record of
+// the Workspace decides: what the child says is only where to look.
 func (o *Offer) edges(cluster logicalcluster.Name) []*tenancyv1alpha1.Workspace {
 	var found []*tenancyv1alpha1.Workspace
 	for of, name := range o.tree.children[cluster] {

@@ -35,8 +35,8 @@ type entry struct {
 	size       int
 }
 
-// reconcile makes the cache server have what a logical cluster offers. While the cache server does not respond it does nothing: everything is
-// compared when it does.
+// reconcile makes the cache server have what a logical cluster offers. While the cache server does not respond it does nothing: everything
+// is compared when it does.
 func (o *Offer) reconcile(ctx context.Context, key informers.Key) error {
 	o.comparing.RLock()
 	defer o.comparing.RUnlock()
@@ -107,15 +107,15 @@ func (d *desired) changesRoles(known map[id]*entry) bool {
 // differs reports whether an object is to be written.
 func (it *item) differs(e *entry) bool { return e == nil || e.sum != it.sum }
 
-// write makes the cache server have what d says. At no time does it have more permissions, or fewer restrictions, than this shard had at the
-// last write or has now:
+// write makes the cache server have what d says. At no time does it have more permissions, or fewer restrictions, than this shard had at
+// the last write or has now:
 //
 //  1. what grants is removed: bindings, subjects of bindings, and everything else but restrictions;
 //  2. places and restrictions are written, then content, roles, and at last bindings;
 //  3. restrictions and places that are gone are removed.
 //
-// An object that cannot be written does not block others, except those that it restricts. Roles and bindings that are not of one moment, as
-// settled says, are removed but neither added nor changed.
+// An object that cannot be written does not block others, except those that it restricts. Roles and bindings that are not of one moment
+// (settled is false) are removed, but neither added nor changed.
 func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known map[id]*entry, d desired, settled bool) error {
 	w := &writer{Offer: o, cluster: cluster, known: known, failed: map[rank]bool{rankBinding: !settled}}
 	gone := w.gone(d)
@@ -236,6 +236,9 @@ func (w *writer) restrict(ctx context.Context, it item) error {
 // remove removes an object from the cache server.
 func (w *writer) remove(ctx context.Context, i id) error {
 	e := w.known[i]
+	if err := w.mayChange(i, e); err != nil {
+		return err
+	}
 	err := w.cache.delete(ctx, w.cluster, i, e.uid, e.version)
 	if apierrors.IsConflict(err) {
 		return w.refresh(ctx, i, err)
@@ -283,16 +286,24 @@ func subjectsOf(obj object) []rbacv1.Subject {
 	return nil
 }
 
+// mayChange returns an error if the object in the cache server is that of a later leader.
+func (w *writer) mayChange(i id, e *entry) error {
+	if e.incarnation == w.in.Incarnation && e.term > w.term {
+		return fmt.Errorf("offering %s %s of logical cluster %s: another process of this shard has become the leader, in term %d",
+			i.kind.name, i.name, w.cluster, e.term)
+	}
+	return nil
+}
+
 // mayReplace returns an error if the object in the cache server is newer than the one that would replace it.
 func (w *writer) mayReplace(it item, e *entry) error {
 	if e == nil || e.incarnation != w.in.Incarnation {
 		return nil
 	}
-	switch {
-	case e.term > w.term:
-		return fmt.Errorf("offering %s %s of logical cluster %s: another process of this shard has become the leader, in term %d", it.kind.name,
-			it.name, w.cluster, e.term)
-	case version(e.original.version) > version(it.origin.version):
+	if err := w.mayChange(it.id, e); err != nil {
+		return err
+	}
+	if version(e.original.version) > version(it.origin.version) {
 		return fmt.Errorf("offering %s %s of logical cluster %s: the cache server has version %s, this process has read version %s only",
 			it.kind.name, it.name, w.cluster, e.original.version, it.origin.version)
 	}
@@ -321,6 +332,6 @@ func (w *writer) refresh(ctx context.Context, i id, cause error) error {
 	default:
 		w.known[i] = entryOf(u)
 	}
-	return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: its state there has changed: %w", i.kind.name, i.name, w.cluster,
-		cause)
+	return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: its state there has changed: %w", i.kind.name, i.name,
+		w.cluster, cause)
 }
