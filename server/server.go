@@ -28,7 +28,7 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err := metrics.CountPanics(legacyregistry.Register); err != nil {
 		return err
 	}
-	backend, fatal, closeStorage, err := openStorage(ctx, opts)
+	backend, fatal, closeStorage, err := openShardStorage(ctx, opts)
 	if err != nil {
 		return err
 	}

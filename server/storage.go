@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
@@ -14,17 +15,17 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// openStorage connects to the etcd of the options, and starts it if it is the embedded etcd. fatal receives an error after which the server
-// must stop.
-func openStorage(ctx context.Context,
-	opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
+// openStorage connects to the etcd of a configuration, or starts the embedded etcd if that is not nil. fatal receives an error after which the
+// server must stop.
+func openStorage(ctx context.Context, config storagebackend.Config,
+	embedded *etcd.Config) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
 	var client *clientv3.Client
 	var room storage.Room
 	stop := func() {}
 	broken := make(chan error, 1)
-	if opts.Embedded {
-		klog.FromContext(ctx).Info("Starting the embedded etcd", decisionlog.Directory, opts.EmbeddedEtcd.Directory)
-		server, err := etcd.Start(ctx, opts.EmbeddedEtcd)
+	if embedded != nil {
+		klog.FromContext(ctx).Info("Starting the embedded etcd", decisionlog.Directory, embedded.Directory)
+		server, err := etcd.Start(ctx, *embedded)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -35,32 +36,44 @@ func openStorage(ctx context.Context,
 			}
 		}()
 	} else {
-		klog.FromContext(ctx).Info("Connecting to etcd", decisionlog.Servers, opts.Generic.Etcd.StorageConfig.Transport.ServerList)
-		client, err = storage.Dial(ctx, opts.Generic.Etcd.StorageConfig.Transport, func(err error) {
+		klog.FromContext(ctx).Info("Connecting to etcd", decisionlog.Servers, config.Transport.ServerList)
+		client, err = storage.Dial(ctx, config.Transport, func(err error) {
 			broken <- fmt.Errorf("%w: the objects in memory do not match etcd; restart the server", err)
 		})
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--etcd-servers: %w", err)
 		}
 	}
-	backend = storage.NewBackend(client, opts.Generic.Etcd.StorageConfig.Prefix, opts.Generic.Etcd.StorageConfig.CompactionInterval)
+	backend = storage.NewBackend(client, config.Prefix, config.CompactionInterval)
 	if room != nil {
 		backend.SetRoom(room, authorization.IsServer)
 	}
-	stopFences := func() {}
-	if opts.Sharding.Enabled() {
-		backend.EnableFences()
-		if stopFences, err = backend.FollowFences(ctx); err != nil {
-			backend.Close()
-			_ = client.Close()
-			stop()
-			return nil, nil, nil, err
-		}
-	}
 	return backend, broken, func() {
-		stopFences()
 		backend.Close()
 		_ = client.Close()
 		stop()
+	}, nil
+}
+
+// openShardStorage is openStorage for a shard.
+func openShardStorage(ctx context.Context,
+	opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
+	var embedded *etcd.Config
+	if opts.Embedded {
+		embedded = &opts.EmbeddedEtcd
+	}
+	backend, fatal, closeStorage, err = openStorage(ctx, opts.Generic.Etcd.StorageConfig, embedded)
+	if err != nil || !opts.Sharding.Enabled() {
+		return backend, fatal, closeStorage, err
+	}
+	backend.EnableFences()
+	stopFences, err := backend.FollowFences(ctx)
+	if err != nil {
+		closeStorage()
+		return nil, nil, nil, err
+	}
+	return backend, fatal, func() {
+		stopFences()
+		closeStorage()
 	}, nil
 }

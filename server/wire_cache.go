@@ -25,10 +25,11 @@ type cache struct {
 }
 
 // newCache returns the cache server of an installation without --cache-kubeconfig.
-func (i *installation) newCache() (*cache, error) {
+func (i *installation) newCache(ctx context.Context) (*cache, error) {
 	c := &cache{}
 	config := cacheserver.Config{
 		Backend: i.backend.Beside(i.opts.Generic.Etcd.StorageConfig.Prefix + cacheSuffix), Peers: i.authorities, Clock: clock.RealClock{},
+		Stopping: ctx,
 	}
 	if file := i.opts.Generic.Authentication.ClientCert.ClientCA; file != "" {
 		var err error

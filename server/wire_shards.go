@@ -148,7 +148,7 @@ func (i *installation) beRoot(ctx context.Context) error {
 		return err
 	}
 	if i.opts.Sharding.CacheKubeconfig == "" {
-		if i.cache, err = i.newCache(); err != nil {
+		if i.cache, err = i.newCache(ctx); err != nil {
 			return err
 		}
 	}

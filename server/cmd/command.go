@@ -27,12 +27,12 @@ To kubectl, client-go, Helm and Argo CD, each of them is a cluster.`,
 		SilenceUsage: true,
 	}
 	registerFeatures()
-	root.AddCommand(newStart(), newFrontProxy())
+	root.AddCommand(newStart(), newFrontProxy(), newCacheServer())
 	return root
 }
 
 // programs are the subcommands that are programs of their own upstream, by the names of these.
-var programs = map[string]func() *cobra.Command{"kcp-front-proxy": newFrontProxy}
+var programs = map[string]func() *cobra.Command{"kcp-front-proxy": newFrontProxy, "cache-server": newCacheServer}
 
 // ForProgram returns the command for the name or path of the program: kcp with its subcommands, or the subcommand with that name.
 func ForProgram(name string) *cobra.Command {

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,8 +84,9 @@ func TestFlagsSetTheKeysOfServiceAccountTokens(t *testing.T) {
 }
 
 func TestTheDirectoryOfTheServingCertificateIsCreated(t *testing.T) {
-	o, directory := New(), filepath.Join(t.TempDir(), "certificates")
-	if err := o.completeServingCertificate(directory); err != nil {
+	serving, directory := New().Generic.SecureServing.SecureServingOptions, filepath.Join(t.TempDir(), "certificates")
+	serving.ServerCert.CertDirectory = directory
+	if err := completeServingCertificate(serving, net.IPv4(127, 0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(directory, "apiserver.crt")); err != nil {

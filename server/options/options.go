@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
@@ -278,8 +279,10 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 			"--service-account-signing-key-file is set. Defaults to --service-account-signing-key-file.")
 	o.LeaderElection.addFlags(fs)
 
-	fs = sets.FlagSet("embedded etcd")
-	e := &o.EmbeddedEtcd
+	addEmbeddedEtcdFlags(sets.FlagSet("embedded etcd"), &o.EmbeddedEtcd)
+}
+
+func addEmbeddedEtcdFlags(fs *pflag.FlagSet, e *etcd.Config) {
 	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory,
 		"Directory of the embedded etcd. Defaults to etcd-server in the root directory.")
 	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort,
@@ -396,7 +399,10 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if g.SecureServing.ServerCert.CertDirectory == "" {
 		g.SecureServing.ServerCert.CertDirectory = root
 	}
-	if err := o.completeServingCertificate(g.SecureServing.ServerCert.CertDirectory); err != nil {
+	if err := o.completeAdvertisedAddress(); err != nil {
+		return Completed{}, err
+	}
+	if err := completeServingCertificate(g.SecureServing.SecureServingOptions, g.GenericServerRunOptions.AdvertiseAddress); err != nil {
 		return Completed{}, fmt.Errorf("creating the serving certificate: %w", err)
 	}
 	generic, err := g.Complete(ctx, nil, nil)
@@ -413,15 +419,22 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included, RootCA: rootCA}, nil
 }
 
-// completeServingCertificate creates a certificate in the directory unless the options name one.
-func (o *Options) completeServingCertificate(directory string) error {
+// completeAdvertisedAddress sets the address that the certificate of the server names, if the server creates it.
+func (o *Options) completeAdvertisedAddress() error {
 	serving := o.Generic.SecureServing.SecureServingOptions
 	if pair := serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {
 		return nil
 	}
-	if err := o.Generic.GenericServerRunOptions.DefaultAdvertiseAddress(serving); err != nil {
-		return err
+	return o.Generic.GenericServerRunOptions.DefaultAdvertiseAddress(serving)
+}
+
+// completeServingCertificate creates a certificate in the directory of a server at an address, unless its options name a certificate.
+func completeServingCertificate(serving *genericoptions.SecureServingOptions, address net.IP) error {
+	pair := &serving.ServerCert.CertKey
+	if pair.CertFile != "" || pair.KeyFile != "" {
+		return nil
 	}
+	directory := serving.ServerCert.CertDirectory
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
@@ -429,8 +442,7 @@ func (o *Options) completeServingCertificate(directory string) error {
 	if !serving.BindAddress.IsUnspecified() {
 		addresses = append(addresses, serving.BindAddress)
 	}
-	pair := &serving.ServerCert.CertKey
 	pair.CertFile = filepath.Join(directory, serving.ServerCert.PairName+".crt")
 	pair.KeyFile = filepath.Join(directory, serving.ServerCert.PairName+".key")
-	return ensureServingCertificate(pair.CertFile, pair.KeyFile, o.Generic.GenericServerRunOptions.AdvertiseAddress, names, addresses)
+	return ensureServingCertificate(pair.CertFile, pair.KeyFile, address, names, addresses)
 }

@@ -44,7 +44,9 @@ type Config struct {
 	Administrators authenticator.Request
 	// AdministratorsWrite lets members of system:masters write, as upstream's shards do.
 	AdministratorsWrite bool
-	Clock               clock.Clock
+	// Stopping ends when the server begins to stop: watches end then.
+	Stopping context.Context
+	Clock    clock.Clock
 }
 
 // Handler serves the API of the cache server.
@@ -129,7 +131,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer end()
-	ctx := request.WithRequestInfo(request.WithUser(r.Context(), who.user()), info)
+	ctx := request.WithReceivedTimestamp(r.Context(), h.config.Clock.Now())
+	if info.Verb == "watch" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(h.config.Stopping, cancel)()
+	}
+	ctx = request.WithRequestInfo(request.WithUser(ctx, who.user()), info)
 	ctx = request.WithNamespace(storage.WithPlace(ctx, t.place), t.namespace)
 	if !info.IsResourceRequest {
 		return h.discover(w, r, t)
@@ -139,6 +148,21 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return notFound("the cache server does not have %q of %s", t.resource, t.gvr().GroupVersion())
 	}
 	return h.serveResource(w, r.WithContext(ctx), found, t, info.Verb)
+}
+
+// ForAdministrators serves requests of administrators.
+func (h *Handler) ForAdministrators(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := h.access.callerOf(r)
+		if err == nil && !who.administrator {
+			err = forbidden("only administrators of the installation may read this")
+		}
+		if err != nil {
+			responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // instanceID returns the ID of the store.

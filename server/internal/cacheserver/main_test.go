@@ -71,7 +71,7 @@ func start(t testing.TB, change func(*Config)) *server {
 	options, _ := s.clients.VerifyOptions()
 	options.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	config := Config{
-		Backend: backend, Peers: s.peers, Clock: testclock.NewFakeClock(began),
+		Backend: backend, Peers: s.peers, Clock: testclock.NewFakeClock(began), Stopping: t.Context(),
 		Administrators: authenticationx509.New(options, authenticationx509.CommonNameUserConversion),
 	}
 	if change != nil {
