@@ -24,7 +24,7 @@ import (
 
 const (
 	// firstPage and maxPage are the numbers of objects that a list reads first, and returns at most.
-	firstPage, maxPage = 32, 500
+	firstPage, maxPage = 8, 500
 	// maxPageBytes is the approximate memory of the objects of a list after which the list ends with a continue token.
 	maxPageBytes = 8 << 20
 )

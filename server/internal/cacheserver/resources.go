@@ -12,6 +12,9 @@ import (
 // maxCached is the maximum number of cached resources whose storages are kept. Another one opens its storage again, which reads nothing.
 const maxCached = 1024
 
+// cachedKind is the kind of bookmarks of cached resources. Their objects have the kind that their shard writes.
+const cachedKind = "CachedObject"
+
 // resources are the storages of all resources.
 type resources struct {
 	backend *storage.Backend
@@ -31,7 +34,7 @@ type cachedKey struct {
 func newResources(b *storage.Backend, l *limits) (*resources, error) {
 	r := &resources{backend: b, limits: l, kinds: map[schema.GroupVersionResource]*resource{}, cached: lru.New(maxCached)}
 	for _, k := range Kinds {
-		s, _, err := b.Sharded(k.GroupVersionResource().GroupResource(), "")
+		s, _, err := b.Sharded(k.GroupVersionResource().GroupResource(), "", k.GroupVersionKind)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +58,7 @@ func (r *resources) get(t target) (*resource, bool) {
 	if found, ok := r.cached.Get(key); ok {
 		return found.(*resource), true
 	}
-	s, _, err := r.backend.Sharded(t.gvr().GroupResource(), t.identity)
+	s, _, err := r.backend.Sharded(t.gvr().GroupResource(), t.identity, t.gvr().GroupVersion().WithKind(cachedKind))
 	if err != nil {
 		return nil, false
 	}

@@ -50,16 +50,23 @@ func (b *Backend) Beside(root string) *Backend {
 
 // Sharded returns the storage of a resource for the place in the context of each request. Its keys are
 // <root>/<group>/<resource>[:<identity>]/<shard>/<cluster>/[<namespace>/]<name>, and those of callers [/<namespace>]/<name>, or
-// [/<namespace>] for collections. Objects are neither converted nor validated.
-func (b *Backend) Sharded(resource schema.GroupResource, identity string) (storage.Interface, factory.DestroyFunc, error) {
+// [/<namespace>] for collections. Objects are neither converted nor validated. Bookmarks have a kind, objects the kind that they were
+// stored with.
+func (b *Backend) Sharded(resource schema.GroupResource, identity string, kind schema.GroupVersionKind) (storage.Interface,
+	factory.DestroyFunc, error) {
 	prefix := resourcePrefix(resource)
 	if identity != "" {
 		prefix += ":" + identity
 	}
 	codec := readCodec{unstructured.UnstructuredJSONScheme}
 	config := storagebackend.NewDefaultConfig(b.root, codec).ForResource(resource)
+	newFunc := func() runtime.Object {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		return u
+	}
 	g := &guard{
-		backend: b, resource: resource, codec: codec, newFunc: func() runtime.Object { return &unstructured.Unstructured{} },
+		backend: b, resource: resource, codec: codec, newFunc: newFunc,
 		above: path.Join("/", b.root, prefix) + "/", // <shard>/<cluster>/<namespace>/<name> is namespaced
 	}
 	all, destroy, err := b.open(config, prefix, g, func() runtime.Object { return &unstructured.UnstructuredList{} })
