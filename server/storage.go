@@ -15,8 +15,8 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// openStorage connects to the etcd of a configuration, or starts the embedded etcd if that is not nil. fatal receives an error after which the
-// server must stop.
+// openStorage connects to the etcd of a configuration, or starts the embedded etcd if that is not nil. fatal receives an error after which
+// the server must stop.
 func openStorage(ctx context.Context, config storagebackend.Config,
 	embedded *etcd.Config) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
 	var client *clientv3.Client

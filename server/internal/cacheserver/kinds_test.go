@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// entering are all resources that may enter the cache server. It is a list of its own: whoever adds a kind considers here whether all shards
-// may read it.
+// entering are all resources that may enter the cache server. The list repeats Kinds, so that a new kind is added to both: all shards may
+// read it.
 var entering = []string{
 	"admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
 	"admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",

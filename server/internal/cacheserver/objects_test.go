@@ -19,7 +19,8 @@ func TestAnObjectIsStoredAsItsShardWroteIt(t *testing.T) {
 	obj.SetGeneration(7)
 	obj.SetFinalizers([]string{"example.com/finalizer"})
 	made := create(t, c, obj)
-	if made.GetUID() == "original" || made.GetUID() == "" || made.GetResourceVersion() == "" || !made.GetCreationTimestamp().Time.Equal(began) {
+	uid, created := made.GetUID(), made.GetCreationTimestamp()
+	if uid == "original" || uid == "" || made.GetResourceVersion() == "" || !created.Time.Equal(began) {
 		t.Errorf("the server did not set its own metadata: %v", made.Object["metadata"])
 	}
 	want := obj.DeepCopy()
