@@ -20,7 +20,7 @@ run: kcp ## Build and start the server, with its data in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: run-sharded
-run-sharded: kcp ## Build and start a root shard and two more shards, with their data in .kcp-sharded.
+run-sharded: kcp ## Build and start a root shard, two more shards and a front proxy, with their data in .kcp-sharded.
 	KCP_BIN=$(BIN) $(GO) run ./test/sharded/run -directory=.kcp-sharded
 
 .PHONY: build

@@ -74,17 +74,30 @@ func Prepare(dir string, options Options) (*Installation, error) {
 	if err := i.choosePlaces(); err != nil {
 		return nil, err
 	}
-	return i, errors.Join(i.configureShards(), i.writeKubeconfig())
+	return i, errors.Join(i.configureShards(), i.configureProxies(), i.writeKubeconfig())
 }
 
 // choosePlaces chooses the directory and the address of each process, to which the configurations of the others refer.
 func (i *Installation) choosePlaces() error {
-	for n := range i.options.Shards + 1 {
-		name, port := fmt.Sprintf("shard-%d", n), 0
-		if n == 0 {
-			name, port = Root, i.options.Port
+	port := func(first bool) int {
+		if first {
+			return i.options.Port
 		}
-		shard, err := i.place(name, port)
+		return 0
+	}
+	for n := range i.options.Proxies {
+		proxy, err := i.place(proxyName(n), port(n == 0))
+		if err != nil {
+			return err
+		}
+		i.Proxies = append(i.Proxies, proxy)
+	}
+	for n := range i.options.Shards + 1 {
+		name := Root
+		if n > 0 {
+			name = fmt.Sprintf("shard-%d", n)
+		}
+		shard, err := i.place(name, port(n == 0 && i.options.Proxies == 0))
 		if err != nil {
 			return err
 		}

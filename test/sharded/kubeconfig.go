@@ -45,8 +45,9 @@ func (i *Installation) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*config, i.Kubeconfig())
 }
 
-// kubeconfigOf writes a kubeconfig with the address of a process for others, without credentials, and returns its path.
-func (i *Installation) kubeconfigOf(p *Process) (string, error) {
+// kubeconfigOf writes a kubeconfig with the address of a process for other processes, and with a client certificate unless it is nil. It returns
+// the path of the file.
+func (i *Installation) kubeconfigOf(p *Process, name string, certificate *Certificate) (string, error) {
 	ca, err := os.ReadFile(i.PKI.Serving.File)
 	if err != nil {
 		return "", err
@@ -54,7 +55,11 @@ func (i *Installation) kubeconfigOf(p *Process) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[p.Name] = &clientcmdapi.Cluster{Server: p.internalURL(), CertificateAuthorityData: ca}
 	config.Contexts[p.Name] = &clientcmdapi.Context{Cluster: p.Name}
+	if certificate != nil {
+		config.AuthInfos["peer"] = &clientcmdapi.AuthInfo{ClientCertificate: certificate.Cert, ClientKey: certificate.Key}
+		config.Contexts[p.Name].AuthInfo = "peer"
+	}
 	config.CurrentContext = p.Name
-	file := filepath.Join(i.Directory, p.Name+".kubeconfig")
+	file := filepath.Join(i.Directory, name+".kubeconfig")
 	return file, clientcmd.WriteToFile(*config, file)
 }

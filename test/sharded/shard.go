@@ -15,7 +15,7 @@ func (i *Installation) configureShards() error {
 	if err != nil {
 		return err
 	}
-	rootKubeconfig, err := i.kubeconfigOf(i.Root())
+	rootKubeconfig, err := i.kubeconfigOf(i.Root(), Root, nil)
 	if err != nil {
 		return err
 	}

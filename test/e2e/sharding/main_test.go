@@ -35,10 +35,9 @@ func run(m *testing.M) int {
 }
 
 func options() sharded.Options {
-	return sharded.Options{
-		Shards: 2,
-		Users:  []kcptest.User{kcptest.Masters, kcptest.Alice, kcptest.Bob, kcptest.Victor, kcptest.Stranger},
-	}
+	o := sharded.Options{Shards: 2, Proxies: 2}
+	o.Users, o.ProxyUsers = sharded.TestUsers()
+	return o
 }
 
 // root returns the workspace root at the root shard.

@@ -23,6 +23,7 @@ func main() {
 	directory := flag.String("directory", ".kcp-sharded", "Directory for all files of the installation.")
 	var options sharded.Options
 	flag.IntVar(&options.Shards, "shards", 2, "Number of shards besides the root shard.")
+	flag.IntVar(&options.Proxies, "proxies", 1, "Number of front proxies.")
 	flag.IntVar(&options.Port, "port", 6443, "Port of the installation. 0 means any port.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,9 +98,10 @@ In another terminal:
 
   export KUBECONFIG=%s
   kubectl get shards            # in the workspace "root"
+  kubectl create workspace demo --location-selector=name=%s --enter
   kubectl get namespaces
 
 Press Ctrl+C to stop.
 
-`, i.Kubeconfig())
+`, i.Kubeconfig(), i.Shards[len(i.Shards)-1].Name)
 }
