@@ -1,0 +1,71 @@
+package feed
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/cacheserver"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/objecttest"
+)
+
+// TestAnExportElsewhereTakesFewBytes measures the memory of exports that nothing here binds, each in a workspace of its own, with the
+// LogicalCluster and the Workspace that say where it is.
+func TestAnExportElsewhereTakesFewBytes(t *testing.T) {
+	const exports, limit = 5000, 4 << 10
+	r := newReading(t, unused)
+	arrive := func(i *informers.Informer, shard string, obj, into objecttest.Object) {
+		t.Helper()
+		annotations := obj.GetAnnotations()
+		annotations[cacheserver.Shard], annotations[cacheserver.OriginalUID] = shard, string(obj.GetUID())
+		annotations[cacheserver.OriginalResourceVersion], annotations[cacheserver.Incarnation] = "12345", "0123456789abcdef-0123456789abcdef"
+		data, err := json.Marshal(obj)
+		if err == nil {
+			err = json.Unmarshal(data, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		received, ok := r.strings.receive(into, "west")
+		if !ok {
+			t.Fatalf("%v is left out", into)
+		}
+		if err := r.elsewhere.Set(i, shard, received.object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(r.Set.LogicalClusters.Informer, "root", rootCluster(), &corev1alpha1.LogicalCluster{})
+	before := heap()
+	for n := range exports {
+		cluster, name := fmt.Sprintf("%016d", n), fmt.Sprintf("org-%d", n)
+		ws := orgWorkspace()
+		ws.Name, ws.Spec.Cluster = name, cluster
+		lc := objecttest.In(cluster, orgCluster())
+		lc.Spec.Owner.Name = name
+		arrive(r.Set.Workspaces.Informer, "root", ws, &tenancyv1alpha1.Workspace{})
+		arrive(r.Set.LogicalClusters.Informer, "east", lc, &corev1alpha1.LogicalCluster{})
+		arrive(r.Set.APIExports.Informer, "east", widgets(cluster, fmt.Sprintf("01234567-89ab-cdef-0123-%012d", n)), &apisv1alpha2.APIExport{})
+	}
+	each := (heap() - before) / exports
+	t.Logf("%d bytes for each of %d exports", each, exports)
+	if each > limit {
+		t.Errorf("%d bytes for each export, at most %d are allowed", each, limit)
+	}
+	if found, err := r.Set.APIExports.Get("0000000000000042", "", "widgets"); err != nil || found.Name == "" {
+		t.Errorf("got %v, %v", found, err)
+	}
+	runtime.KeepAlive(r)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	stats := runtime.MemStats{}
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
