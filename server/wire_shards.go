@@ -66,7 +66,7 @@ type installation struct {
 func newInstallation(ctx context.Context, opts options.Completed, backend *storage.Backend, g *genericapiserver.Config,
 	tenancy *tenancy) (*installation, error) {
 	if !opts.Sharding.Enabled() {
-		return nil, nil
+		return nil, refuseShard(ctx, backend)
 	}
 	i := &installation{opts: opts, backend: backend, tenancy: tenancy}
 	var err error
@@ -105,6 +105,16 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	return i, nil
 }
 
+// refuseShard returns an error if the store of a server without the options of a shard is that of a shard. Such a server would create
+// another root, and would write what is being moved.
+func refuseShard(ctx context.Context, records shards.Records) error {
+	id, err := records.Record(ctx, shards.InstallationRecord)
+	if err == nil && id != "" {
+		err = fmt.Errorf("this store is that of a shard of installation %s: start with --peer-client-ca-file and the other options of the shard", id)
+	}
+	return err
+}
+
 // newClients returns the clients that call other shards.
 func (i *installation) newClients() (*peers.Clients, error) {
 	s := i.opts.Sharding
@@ -139,10 +149,10 @@ func (i *installation) urlOf(name string) (string, bool) {
 
 // beRoot adds what only the root shard does. The installation has the ID of the store in which it began.
 func (i *installation) beRoot(ctx context.Context) error {
-	id, err := i.backend.Record(ctx, "installation")
+	id, err := i.backend.Record(ctx, shards.InstallationRecord)
 	if err == nil && id == "" {
 		id = i.incarnation
-		err = i.backend.SetRecord(ctx, "installation", id)
+		err = i.backend.SetRecord(ctx, shards.InstallationRecord, id)
 	}
 	if err != nil {
 		return err

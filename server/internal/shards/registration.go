@@ -101,8 +101,8 @@ type Records interface {
 	SetRecord(ctx context.Context, name, value string) error
 }
 
-// installationRecord is the record with the ID of the installation that this store belongs to.
-const installationRecord = "installation"
+// InstallationRecord is the record with the ID of the installation that this store belongs to.
+const InstallationRecord = "installation"
 
 // Registrar registers this shard.
 type Registrar struct {
@@ -122,7 +122,7 @@ const retryInterval, registerTimeout = 2 * time.Second, 5 * time.Second
 // Start registers the shard. A store that was registered before does not wait for root: it tries again until ctx ends, in the background of
 // the caller, with the returned function, which is nil if the shard is registered. A refusal is an error.
 func (r *Registrar) Start(ctx context.Context) (later func(context.Context), err error) {
-	known, err := r.Records.Record(ctx, installationRecord)
+	known, err := r.Records.Record(ctx, InstallationRecord)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (r *Registrar) register(ctx context.Context, known string) error {
 		return fmt.Errorf("this store belongs to installation %s, but the root shard at --root-shard-kubeconfig-file is that of "+
 			"installation %s: correct the kubeconfig, or use an empty store", known, got.ID)
 	}
-	return r.Records.SetRecord(ctx, installationRecord, got.ID)
+	return r.Records.SetRecord(ctx, InstallationRecord, got.ID)
 }
 
 // retriable reports whether a registration can succeed later.

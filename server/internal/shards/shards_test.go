@@ -99,7 +99,7 @@ func TestAStoreBelongsToOneInstallation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := records{}
 			if tc.known != "" {
-				store[installationRecord] = tc.known
+				store[InstallationRecord] = tc.known
 			}
 			clock := testingclock.NewFakeClock(time.Now())
 			sent := 0
@@ -121,8 +121,8 @@ func TestAStoreBelongsToOneInstallation(t *testing.T) {
 			if later != nil {
 				later(t.Context())
 			}
-			if store[installationRecord] != tc.recorded || sent != len(tc.answers) {
-				t.Errorf("recorded %q after %d calls", store[installationRecord], sent)
+			if store[InstallationRecord] != tc.recorded || sent != len(tc.answers) {
+				t.Errorf("recorded %q after %d calls", store[InstallationRecord], sent)
 			}
 		})
 	}
