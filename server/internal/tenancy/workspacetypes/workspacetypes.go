@@ -90,16 +90,16 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		return Type{}, notFound(ref, "workspace "+ref.Path+" has no such type")
 	}
 	var looked []string
-	for cluster := from; ; {
+	way, complete := t.upward(from)
+	for _, cluster := range way {
 		if found, ok := t.in(cluster, ref.Name); ok {
 			return found, nil
 		}
 		looked = append(looked, t.index.Path(cluster))
-		parent, ok := t.index.Parent(cluster)
-		if !ok {
-			break
-		}
-		cluster = parent
+	}
+	if !complete { // one that is not known may have the type
+		return Type{}, apierrors.NewServiceUnavailable(fmt.Sprintf("resolving workspace type %s: the workspaces above %s are not known to this "+
+			"shard: retry, or name the path of the type", ref, t.index.Path(from)))
 	}
 	if !slices.Contains(looked, string(logicalcluster.Root)) {
 		if found, ok := t.in(logicalcluster.Root, ref.Name); ok {
@@ -108,6 +108,21 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		looked = append(looked, string(logicalcluster.Root))
 	}
 	return Type{}, notFound(ref, "searched in "+strings.Join(looked, ", "))
+}
+
+// upward returns a cluster and the clusters above it, as far as they are known, and whether these are all.
+func (t *Types) upward(from logicalcluster.Name) (way []logicalcluster.Name, complete bool) {
+	way = []logicalcluster.Name{from}
+	if above, known := t.index.Ancestors(from); known {
+		slices.Reverse(above)
+		return append(way, above...), true
+	}
+	parent, ok := t.index.Parent(from)
+	for ok && !slices.Contains(way, parent) {
+		way = append(way, parent)
+		parent, ok = t.index.Parent(parent)
+	}
+	return way, len(way) == 1 // a cluster without a LogicalCluster has nothing above it
 }
 
 func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
