@@ -1,6 +1,7 @@
 package logicalcluster
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -181,5 +182,47 @@ func TestTheConditionListsTheRemainingObjects(t *testing.T) {
 	c := contentCondition([]string{"2 configmaps", "1 widgets.example.org"})
 	if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "2 configmaps, 1 widgets.example.org") {
 		t.Errorf("got %+v", c)
+	}
+}
+
+// The shard of the Workspace has the cluster deleted. That another shard does not find the Workspace says nothing.
+func TestALogicalClusterOfAnotherShardIsKept(t *testing.T) {
+	for name, tc := range map[string]struct {
+		parent bool // is on this shard
+		left   bool
+		kept   bool
+	}{
+		"its parent is on another shard":       {false, false, true},
+		"its parent is moved to another shard": {true, true, true},
+		"its parent is on this shard":          {true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lc := cluster(corev1alpha1.LogicalClusterPhaseReady, func(lc *corev1alpha1.LogicalCluster) {
+				lc.Spec.Owner = &corev1alpha1.LogicalClusterOwner{Resource: "workspaces", Cluster: "root", Name: "team", UID: "1"}
+				lc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			})
+			o := objecttest.New(t, lc)
+			if tc.parent {
+				parent := objecttest.In("root", &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.LogicalClusterName}})
+				o.Store(parent)
+				o.Show(parent)
+			}
+			clusters := o.Stored(o.Set.LogicalClusters.Informer)
+			c := New(Inputs{
+				Set: o.Set, Clusters: clusters, Workspaces: o.Stored(o.Set.Workspaces.Informer), ExternalURL: "https://kcp.test", Clock: clock.RealClock{},
+				Left: func(context.Context, logicalcluster.Name) (bool, error) { return tc.left, nil },
+			})
+			key := informers.Key{Cluster: logicalcluster.Of(lc), Name: lc.Name}
+			if err := c.Reconcile(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			live := &corev1alpha1.LogicalCluster{}
+			if err := clusters.Get(logicalcluster.WithName(t.Context(), key.Cluster), key.Name, live); err != nil {
+				t.Fatal(err)
+			}
+			if kept := live.DeletionTimestamp == nil; kept != tc.kept {
+				t.Errorf("it is kept: %t, want %t", kept, tc.kept)
+			}
+		})
 	}
 }
