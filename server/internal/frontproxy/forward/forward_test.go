@@ -89,6 +89,9 @@ func post(t *testing.T, route *Route, body io.Reader) (*http.Response, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if body != nil && r.ContentLength == 0 {
+		r.ContentLength = -1 // as net/http says in the request that a server gets
+	}
 	return Hops{}.RoundTrip(r)
 }
 
