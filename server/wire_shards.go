@@ -110,7 +110,8 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 func refuseShard(ctx context.Context, records shards.Records) error {
 	id, err := records.Record(ctx, shards.InstallationRecord)
 	if err == nil && id != "" {
-		err = fmt.Errorf("this store is that of a shard of installation %s: start with --peer-client-ca-file and the other options of the shard", id)
+		err = fmt.Errorf("this store is that of a shard of installation %s: start with --peer-client-ca-file and the other options of the shard",
+			id)
 	}
 	return err
 }

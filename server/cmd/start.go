@@ -144,7 +144,8 @@ func greet(out io.Writer, opts options.Completed, took time.Duration) {
 	}
 	fmt.Fprintf(out, "\nkcp is ready at %s (%.1f s).", opts.ShardExternalURL, took.Seconds())
 	if !opts.Sharding.IsRoot() {
-		fmt.Fprintf(out, " It is shard %q of an installation, whose workspace root is on the root shard.\n\nPress Ctrl+C to stop.\n\n", opts.ShardName)
+		fmt.Fprintf(out, " It is shard %q of an installation, whose workspace root is on the root shard.", opts.ShardName)
+		fmt.Fprint(out, "\n\nPress Ctrl+C to stop.\n\n")
 		return
 	}
 	if !opts.Batteries.HasAny(options.BatteryAdmin, options.BatteryUser) {

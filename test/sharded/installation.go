@@ -171,7 +171,7 @@ func (i *Installation) Wait(ctx context.Context) error {
 		}()
 	}
 	<-ctx.Done()
-	if cause := context.Cause(ctx); cause != ctx.Err() {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
 		return cause
 	}
 	return nil

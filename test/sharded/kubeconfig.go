@@ -13,8 +13,8 @@ import (
 // Operator is the user who may do everything at a shard. Shards do not accept such an identity from a front proxy.
 var Operator = kcptest.User{Name: "operator", Groups: []string{"system:masters"}}
 
-// Kubeconfig is the file with the credentials of the administrator: the context root is the workspace root at the URL of the installation, and
-// the context of each shard is that shard.
+// Kubeconfig is the file with the credentials of the administrator: the context root is the workspace root at the URL of the installation,
+// and the context of each shard is that shard.
 func (i *Installation) Kubeconfig() string { return filepath.Join(i.Directory, "admin.kubeconfig") }
 
 // writeKubeconfig writes the kubeconfig of the administrator.
@@ -45,8 +45,8 @@ func (i *Installation) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*config, i.Kubeconfig())
 }
 
-// kubeconfigOf writes a kubeconfig with the address of a process for other processes, and with a client certificate unless it is nil. It returns
-// the path of the file.
+// kubeconfigOf writes a kubeconfig with the address of a process for other processes, and with a client certificate unless it is nil. It
+// returns the path of the file.
 func (i *Installation) kubeconfigOf(p *Process, name string, certificate *Certificate) (string, error) {
 	ca, err := os.ReadFile(i.PKI.Serving.File)
 	if err != nil {

@@ -53,15 +53,6 @@ var Kinds = []Kind{
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"), "workspacetypes"},
 }
 
-// kindOf returns the kind of a resource without identity.
-func kindOf(resource schema.GroupVersionResource) (Kind, bool) {
-	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.GroupVersionResource() == resource })
-	if i < 0 {
-		return Kind{}, false
-	}
-	return Kinds[i], true
-}
-
 var (
 	identity = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 	label    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)

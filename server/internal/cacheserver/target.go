@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -52,7 +52,7 @@ func parse(u *url.URL) (target, bool) {
 	parts := strings.Split(relative, "/")
 	for i, part := range parts {
 		decoded, err := url.PathUnescape(part)
-		if err != nil || decoded == "" || len(path.IsValidPathSegmentName(decoded)) > 0 {
+		if err != nil || decoded == "" || len(content.IsPathSegmentName(decoded)) > 0 {
 			return target{}, false
 		}
 		parts[i] = decoded

@@ -11,8 +11,8 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -79,7 +79,7 @@ func (r *resource) validate(ctx context.Context, obj *unstructured.Unstructured)
 		return apierrors.NewBadRequest(fmt.Sprintf("metadata.namespace is %q, and the namespace of the request %q", m.Namespace, namespace))
 	}
 	m.GenerateName, m.ManagedFields = "", nil
-	errs := validation.ValidateObjectMeta(&m, namespace != "", path.ValidatePathSegmentName, field.NewPath("metadata"))
+	errs := validation.ValidateObjectMeta(&m, namespace != "", validPathSegment, field.NewPath("metadata"))
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(obj.GroupVersionKind().GroupKind(), m.Name, errs)
 	}
@@ -212,3 +212,6 @@ func (r *resource) remove(ctx context.Context, name string, body []byte) (*unstr
 }
 
 var errDryRun = apierrors.NewBadRequest("the cache server does not support dry runs")
+
+// validPathSegment is a validation.ValidateNameFunc: a name can be a part of a path.
+func validPathSegment(name string, _ bool) []string { return content.IsPathSegmentName(name) }

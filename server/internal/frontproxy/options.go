@@ -80,9 +80,11 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 	fs.IntVar(&o.MaxOpenRequests, "max-open-requests", o.MaxOpenRequests,
 		"Maximum number of open requests, watches included. 0 means no limit.")
 	fs.IntVar(&o.MaxOpenRequestsPerClient, "max-open-requests-per-client", o.MaxOpenRequestsPerClient,
-		"Maximum number of open requests of one user, watches included. Clients that only a shard can authenticate are counted by their network. 0 means no limit.")
+		"Maximum number of open requests of one user, watches included. Clients that only a shard can authenticate are counted by their "+
+			"network. 0 means no limit.")
 	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout,
-		"Time after which the front proxy ends a request whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
+		"Time after which the front proxy ends a request whose client makes no progress: it reads less than 256 KiB of the response, or sends "+
+			"less than 16 KiB of the body. Watches without "+
 			"events are not affected.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "Time for which the front proxy serves requests after "+
 		"/readyz has begun to fail.")

@@ -80,8 +80,8 @@ func describe(shard *corev1alpha1.Shard, in Registration) error {
 	known := shard.Annotations[corev1alpha1.IncarnationAnnotation]
 	if known != "" && known != in.Incarnation && !in.Adopt {
 		return apierrors.NewConflict(shardResource, shard.Name, fmt.Errorf("it belongs to the store %s, and this server has the store %s: "+
-			"another server may have the same --shard-name, or the store was restored or replaced; only in the latter case, start with --adopt-shard",
-			known, in.Incarnation))
+			"another server may have the same --shard-name, or the store was restored or replaced; only in the latter case, "+
+			"start with --adopt-shard", known, in.Incarnation))
 	}
 	metav1.SetMetaDataAnnotation(&shard.ObjectMeta, corev1alpha1.IncarnationAnnotation, in.Incarnation)
 	if shard.Labels["name"] == "" {

@@ -143,8 +143,8 @@ func report(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard, state S
 	clocks := corev1alpha1.Condition{Type: corev1alpha1.ShardClockSynchronized, Status: metav1.ConditionTrue}
 	if difference := state.Time.Sub(now); difference.Abs() > maxClockDifference {
 		clocks.Status, clocks.Severity, clocks.Reason = metav1.ConditionFalse, "Warning", corev1alpha1.ReasonShardClocksApart
-		clocks.Message = fmt.Sprintf("the clocks of this shard and of the root shard differ by more than %s: check the time service of both hosts",
-			maxClockDifference)
+		clocks.Message = fmt.Sprintf("the clocks of this shard and of the root shard differ by more than %s: check the time service of "+
+			"both hosts", maxClockDifference)
 	}
 	conditions.Set(&status.Conditions, clocks)
 	status.Used, status.Capacity = quantities(state.Used, status.Used), quantities(state.Capacity, nil)

@@ -159,7 +159,7 @@ func TestAWriteBeforeAFenceIsReportedAsDone(t *testing.T) {
 		t.Errorf("written before the fence: %v", err)
 	}
 	unknown := errors.New("the result is unknown")
-	if err := inner.write(in("a"), func(context.Context) error { return unknown }); err != unknown {
+	if err := inner.write(in("a"), func(context.Context) error { return unknown }); !errors.Is(err, unknown) {
 		t.Errorf("an unknown result becomes %v", err)
 	}
 }

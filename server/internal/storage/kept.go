@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// keptPrefix follows the root in the keys of what a shard keeps of other shards. The group of a tenant's resource contains a dot, so that no
-// resource has this prefix.
+// keptPrefix follows the root in the keys of what a shard keeps of other shards. The group of a tenant's resource contains a dot, so that
+// no resource has this prefix.
 const keptPrefix = "/kcp-kept/"
 
 // keptPage is how many values are read at a time.

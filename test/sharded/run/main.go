@@ -54,7 +54,8 @@ func run(ctx context.Context, directory string, options sharded.Options) (err er
 	return installation.Wait(ctx)
 }
 
-// runCommand starts an installation with the users of kcptest, and runs a command until it ends or until a process of the installation exits.
+// runCommand starts an installation with the users of kcptest, and runs a command until it ends or until a process of the installation
+// exits.
 func runCommand(ctx context.Context, directory string, options sharded.Options, command []string) (code int, err error) {
 	options.Users, options.ProxyUsers = sharded.TestUsers()
 	installation, err := sharded.Start(directory, options)

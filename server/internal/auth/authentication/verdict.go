@@ -58,8 +58,8 @@ func Judge(inner authenticator.Request,
 // credentialPrefix begins the keys of extra values that describe the credential of a service account.
 const credentialPrefix = "authentication.kubernetes.io/"
 
-// responseIn returns the service account in a cluster; false if the verdict names none. The groups and the cluster are not the answer of the
-// other shard, which can only decide about accounts of logical clusters that it holds.
+// responseIn returns the service account in a cluster; false if the verdict names none. The groups and the cluster are not the answer of
+// the other shard, which can only decide about accounts of logical clusters that it holds.
 func (v Verdict) responseIn(cluster logicalcluster.Name) (*authenticator.Response, bool) {
 	namespace, _, err := serviceaccount.SplitUsername(v.Name)
 	if err != nil {

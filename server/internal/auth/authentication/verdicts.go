@@ -165,7 +165,8 @@ func (v *Verdicts) ask(ctx context.Context, shard string, claimed logicalcluster
 
 // unanswered returns the error for clients if a shard gave no verdict.
 func unanswered(shard string, err error) error {
-	message := fmt.Sprintf("the service account belongs to shard %s, which does not accept the question about its token: retry the request", shard)
+	message := fmt.Sprintf("the service account belongs to shard %s, which does not accept the question about its token: retry the request",
+		shard)
 	if peers.IsUnreachable(err) {
 		message = fmt.Sprintf("the service account belongs to shard %s, which does not respond: retry the request", shard)
 	}

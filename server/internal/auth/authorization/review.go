@@ -62,7 +62,8 @@ const (
 
 // listed returns what a question is about. Nothing else is decided by another shard.
 func listed(verb, group, resource, subresource string) use {
-	apis, tenancy, cached := apisv1alpha2.SchemeGroupVersion.Group, tenancyv1alpha1.SchemeGroupVersion.Group, cachev1alpha1.SchemeGroupVersion.Group
+	apis, tenancy, cached := apisv1alpha2.SchemeGroupVersion.Group, tenancyv1alpha1.SchemeGroupVersion.Group,
+		cachev1alpha1.SchemeGroupVersion.Group
 	switch [3]string{group, resource, subresource} {
 	case [3]string{apis, "apiexports", "content"}:
 		return view
@@ -81,8 +82,8 @@ func listed(verb, group, resource, subresource string) use {
 	return unlisted
 }
 
-// Review returns the function of CallReview on the shard that holds an export or type. inner decides about requests in its logical clusters,
-// holds reports whether this shard holds a logical cluster.
+// Review returns the function of CallReview on the shard that holds an export or type. inner decides about requests in its logical
+// clusters, holds reports whether this shard holds a logical cluster.
 func Review(inner authorizer.UnconditionalAuthorizer,
 	holds func(logicalcluster.Name) bool) func(context.Context, peers.Identity, ReviewQuestion) (ReviewAnswer, error) {
 	return func(ctx context.Context, _ peers.Identity, q ReviewQuestion) (ReviewAnswer, error) {

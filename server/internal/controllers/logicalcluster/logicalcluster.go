@@ -169,8 +169,8 @@ func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
 }
 
 // suspect reports whether the workspace of a logical cluster may have been deleted while no server was running: the cluster is older than
-// this process, and the informer does not have the workspace. If the workspace is on another shard, that shard has the cluster deleted: that
-// this one does not find the workspace says nothing.
+// this process, and the informer does not have the workspace. If the workspace is on another shard, that shard has the cluster deleted:
+// that this one does not find the workspace says nothing.
 func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
 	owner := lc.Spec.Owner
 	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {

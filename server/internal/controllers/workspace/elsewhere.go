@@ -27,8 +27,8 @@ const (
 	removalInterval = time.Minute
 )
 
-// reconcileElsewhere reconciles a workspace whose logical cluster is, or will be, on another shard. That shard reports the state, so only the
-// creation and the deletion are left to do.
+// reconcileElsewhere reconciles a workspace whose logical cluster is, or will be, on another shard. That shard reports the state, so only
+// the creation and the deletion are left to do.
 func (r *reconciler) reconcileElsewhere(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	if r.settled(ws, nil) {
 		return nil
@@ -55,8 +55,8 @@ func (r *reconciler) reconcileElsewhere(ctx context.Context, key informers.Key, 
 	return waits
 }
 
-// createElsewhere creates the logical cluster of a workspace on its shard. After an error it is called again with the same name: the shard may
-// have created it.
+// createElsewhere creates the logical cluster of a workspace on its shard. After an error it is called again with the same name: the shard
+// may have created it.
 func (r *reconciler) createElsewhere(ctx context.Context, ws *tenancyv1alpha1.Workspace, name logicalcluster.Name,
 	lc *corev1alpha1.LogicalCluster) error {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -74,7 +74,7 @@ func (r *reconciler) createElsewhere(ctx context.Context, ws *tenancyv1alpha1.Wo
 	return nil
 }
 
-// removeElsewhere has the logical cluster of a workspace that is being deleted deleted by its shard, and then deletes the workspace.
+// removeElsewhere lets the shard of the logical cluster of a workspace delete that, and then deletes the workspace.
 func (r *reconciler) removeElsewhere(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	ours, held := finalizers(ws)
 	if held {

@@ -175,8 +175,8 @@ func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Log
 		len(ws.Status.Initializers) == 0 && slices.Equal(ws.Status.Terminators, lc.Status.Terminators) && ws.Spec.URL == r.url(lc)
 }
 
-// schedule creates the logical cluster of a workspace, or sets a condition with the reason why that is impossible. The shard and the name are
-// stored first: after a crash the controller creates the same logical cluster, and no second one.
+// schedule creates the logical cluster of a workspace, or sets a condition with the reason why that is impossible. The shard and the name
+// are stored first: after a crash the controller creates the same logical cluster, and no second one.
 func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	name := logicalcluster.Name(ws.Annotations[tenancyv1alpha1.ClusterAnnotation])
 	if !scheduling.IsNewName(name) { // only the scheduler chooses names
@@ -220,7 +220,8 @@ func (r *reconciler) unscheduled(ctx context.Context, key informers.Key, ws *ten
 }
 
 func setUnscheduled(ws *tenancyv1alpha1.Workspace, reason error) {
-	conditions.Set(&ws.Status.Conditions, conditions.FromError(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, reason))
+	conditions.Set(&ws.Status.Conditions,
+		conditions.FromError(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, reason))
 }
 
 // create stores the LogicalCluster of a workspace. If its name is taken, the workspace is left without one.

@@ -1,5 +1,5 @@
-// Package workspacereport reports the state of logical clusters to the shards that hold their Workspaces. Nothing polls: a change is reported
-// until it is accepted. When a server becomes leader, or another shard has another store, both shards compare everything.
+// Package workspacereport reports the state of logical clusters to the shards that hold their Workspaces. Nothing polls: a change is
+// reported until it is accepted. When a server becomes leader, or another shard has another store, both shards compare everything.
 package workspacereport
 
 import (

@@ -149,8 +149,7 @@ func (s slowly) Read(p []byte) (int, error) { return s.Reader.Read(p[:1]) }
 func TestARequestFollowsTwoMarkersAtMost(t *testing.T) {
 	i := install(t)
 	var sent atomic.Int32
-	var target Target
-	target = i.shard(t, "one", func(w http.ResponseWriter, r *http.Request) {
+	target := i.shard(t, "one", func(w http.ResponseWriter, r *http.Request) {
 		sent.Add(1)
 		refuse(w, tree.Marker{Shard: "one", Incarnation: "x", Verdict: tree.Moved, To: "one", Epoch: 2})
 	})

@@ -57,6 +57,7 @@ func (b *budgets) allow(c Client, questions int) bool {
 	switch c.Trust {
 	case Anonymous:
 		return false
+	case Verified:
 	case Unverified:
 		limit, burst = perUnverified, unverifiedBurst
 	}

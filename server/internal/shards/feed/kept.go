@@ -40,12 +40,13 @@ type KeptInputs struct {
 	Clock     clock.Clock
 }
 
-// Kept stores what this shard enforces for others: the objects of clusters of other shards on which something here depends. After a restart,
-// the shard enforces the same without them and without the cache server.
+// Kept stores what this shard enforces for others: the objects of clusters of other shards on which something here depends. After a
+// restart, the shard enforces the same without them and without the cache server.
 //
 // Invariants:
 //   - Load is complete before the first request, and before the leader writes.
-//   - What is stored is removed when nothing here depends on its cluster, when another shard holds the cluster, or when its shard has deleted
+//   - What is stored is removed when nothing here depends on its cluster, when another shard holds the cluster, or when its shard has
+//     deleted
 //     it. While the holder of a stored cluster is not known, what it refers to is not known either, and nothing is removed because of that.
 //   - An export is stored after everything that limits its consumers, and removed before that: an export that is stored is complete.
 type Kept struct {

@@ -181,8 +181,8 @@ func (k *Kept) write(ctx context.Context, stored map[string]keptState) error {
 	return nil
 }
 
-// wanted returns the objects that must be stored, by name: those of needed clusters that count, and as long as the holder of a cluster is not
-// known, those that are stored.
+// wanted returns the objects that must be stored, by name: those of needed clusters that count, and as long as the holder of a cluster is
+// not known, those that are stored.
 func (k *Kept) wanted(needed map[logicalcluster.Name]bool, stored map[string]keptState) map[string]runtime.Object {
 	wanted := map[string]runtime.Object{}
 	for cluster := range needed {

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -78,7 +79,8 @@ func (f *fakeCache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, err := f.answer(r, path, body)
 	if err != nil {
 		status := apierrors.NewInternalError(err).ErrStatus
-		if s, ok := err.(*apierrors.StatusError); ok {
+		var s *apierrors.StatusError
+		if errors.As(err, &s) {
 			status = s.ErrStatus
 		}
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}

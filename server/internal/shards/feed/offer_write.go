@@ -178,6 +178,7 @@ func (w *writer) blocks(k *kind) bool {
 		return w.failed[rankBinding]
 	case rankBinding:
 		return w.failed[rankBinding] || w.failed[rankRole]
+	case rankPlace, rankRestrict:
 	}
 	return false
 }

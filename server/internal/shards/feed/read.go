@@ -24,8 +24,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// absentGrace is how long an object stays that a list of the cache server does not have. Its shard compares everything that it offers with a
-// new cache server, and every 10 minutes.
+// absentGrace is how long an object stays that a list of the cache server does not have. Its shard compares everything that it offers with
+// a new cache server, and every 10 minutes.
 const absentGrace = 15 * time.Minute
 
 // sweepInterval is how often absent objects are considered.
@@ -46,9 +46,11 @@ type ReaderInputs struct {
 // Reader reads what other shards offer in the cache server. Every process of a shard runs one.
 //
 // Invariants:
-//   - An object never replaces a newer one of the same incarnation of its shard: a cache server that was restored or replaced does not bring
+//   - An object never replaces a newer one of the same incarnation of its shard: a cache server that was restored or replaced does not
+//     bring
 //     back the past.
-//   - Only an event of the deletion of an object removes it at once. What a list does not have stays for absentGrace, and longer if its shard
+//   - Only an event of the deletion of an object removes it at once. What a list does not have stays for absentGrace, and longer if its
+//     shard
 //     offers nothing at all: an empty cache server, or a silent shard, changes nothing.
 //   - The content of schemas is read for clusters that something here needs. Of the others, this shard does not keep schemas.
 type Reader struct {
@@ -166,8 +168,8 @@ func (r *Reader) Listed(ctx context.Context) error {
 	return nil
 }
 
-// Loaded reports whether this shard has everything that is offered of a cluster: either it had stored it, or it has read the whole content of
-// the cache server since it started.
+// Loaded reports whether this shard has everything that is offered of a cluster: either it had stored it, or it has read the whole content
+// of the cache server since it started.
 func (r *Reader) Loaded(cluster logicalcluster.Name) bool {
 	r.mu.Lock()
 	kept := r.kept[cluster]

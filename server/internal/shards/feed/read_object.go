@@ -25,7 +25,8 @@ type received struct {
 
 // dropped are annotations of objects in the cache server that no reader needs.
 var dropped = []string{
-	cacheserver.Shard, cacheserver.OriginalResourceVersion, cacheserver.OriginalUID, cacheserver.LeaderTerm, corev1.LastAppliedConfigAnnotation,
+	cacheserver.Shard, cacheserver.OriginalResourceVersion, cacheserver.OriginalUID, cacheserver.LeaderTerm,
+	corev1.LastAppliedConfigAnnotation,
 	"internal.kcp.io/replicate",
 }
 

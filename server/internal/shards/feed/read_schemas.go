@@ -91,8 +91,8 @@ func (s *schemas) run(ctx context.Context) {
 	running.Wait()
 }
 
-// read makes the informer have the schemas of a cluster, if they are needed. Without a known holder it does nothing: the cluster is enqueued
-// again when the holder is known.
+// read makes the informer have the schemas of a cluster, if they are needed. Without a known holder it does nothing: the cluster is
+// enqueued again when the holder is known.
 func (s *schemas) read(ctx context.Context, cluster logicalcluster.Name) error {
 	informer, elsewhere := s.reader.in.Set.APIResourceSchemas.Informer, s.reader.in.Elsewhere
 	if !s.isNeeded(cluster) {
@@ -140,7 +140,8 @@ func (s *schemas) list(ctx context.Context, shard string, cluster logicalcluster
 		}
 		for n := range page.Items {
 			key := informers.Key{Cluster: cluster, Name: page.Items[n].Name}
-			if r, ok := s.reader.strings.receive(&page.Items[n], s.reader.in.Shard); ok && r.OfferedKey == (informers.OfferedKey{Shard: shard, Key: key}) {
+			if r, ok := s.reader.strings.receive(&page.Items[n], s.reader.in.Shard); ok &&
+				r.OfferedKey == (informers.OfferedKey{Shard: shard, Key: key}) {
 				offered = append(offered, r)
 			}
 		}

@@ -99,8 +99,8 @@ func (l *changelog) has(position uint64) bool {
 	return position >= l.first && position <= l.first+uint64(len(l.entries))
 }
 
-// read appends changes from a position on to b, until the position to or until b has size bytes. It returns the position of the next change,
-// and a channel that is closed after a later change. It reports false if the position is not in the log.
+// read appends changes from a position on to b, until the position to or until b has size bytes. It returns the position of the next
+// change, and a channel that is closed after a later change. It reports false if the position is not in the log.
 func (l *changelog) read(b []byte, position, to uint64, size int) (out []byte, next uint64, changed <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -90,7 +90,8 @@ func (p *Places) Register(calls *peers.Server) {
 // Resolve answers a question of a peer.
 func (p *Places) Resolve(ctx context.Context, caller peers.Identity, q Question) (Answer, error) {
 	if !logicalcluster.ValidPath(q.Path) {
-		return Answer{}, apierrors.NewBadRequest("path: want the name of a logical cluster, and names of workspaces below it, separated by colons")
+		return Answer{}, apierrors.NewBadRequest(
+			"path: want the name of a logical cluster, and names of workspaces below it, separated by colons")
 	}
 	look := &look{Places: p, caller: caller, always: q.Stored, revision: min(p.config.Workspaces.Version(), p.config.Clusters.Version())}
 	answer, err := look.resolve(ctx, q.Path)

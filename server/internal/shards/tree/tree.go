@@ -1,8 +1,8 @@
 // Package tree carries where logical clusters are, from the shards that hold them to the front proxies that route to them.
 //
-// A shard serves its part of the tree as one stream: a snapshot, then changes, with bookmarks between them. Follow is the client, Source the
-// server. The package also has the other side of a front proxy's knowledge: the expectation that a proxy sends with a request, and the marker
-// with which a shard refuses it.
+// A shard serves its part of the tree as one stream: a snapshot, then changes, with bookmarks between them. Follow is the client, Source
+// the server. The package also has the other side of a front proxy's knowledge: the expectation that a proxy sends with a request, and the
+// marker with which a shard refuses it.
 package tree
 
 import (

@@ -47,7 +47,8 @@ func (c *Calls) Create(ctx context.Context, shard string, name logicalcluster.Na
 }
 
 // Delete deletes the logical cluster of a Workspace on another shard. It returns nil when that is deleted, and will never exist again.
-func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace, cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
+func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
+	cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent, err := c.place(logicalcluster.Of(ws))
 	if err != nil {
 		return nil, err

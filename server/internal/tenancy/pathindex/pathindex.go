@@ -177,8 +177,8 @@ func (t *Index) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) 
 // maxAncestors limits how many ancestors of a cluster are followed. A path has at most logicalcluster.MaxPathLength bytes.
 const maxAncestors = logicalcluster.MaxPathLength / 2
 
-// Ancestors returns the logical clusters above one of this shard, from the outermost to the parent. false means that they are not known: one
-// of them moved to another shard, or does not exist.
+// Ancestors returns the logical clusters above one of this shard, from the outermost to the parent. false means that they are not known:
+// one of them moved to another shard, or does not exist.
 func (t *Index) Ancestors(cluster logicalcluster.Name) ([]logicalcluster.Name, bool) {
 	var above []logicalcluster.Name
 	for len(above) < maxAncestors {

@@ -140,8 +140,8 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 }
 
 // schedule returns the LogicalCluster of a new workspace, and sets its location in the workspace, or only its place if that is another
-// shard. The LogicalCluster is nil if an input is missing. It converts only the parts of the workspace that it needs, because converting the
-// managed fields alone costs more than these.
+// shard. The LogicalCluster is nil if an input is missing. It converts only the parts of the workspace that it needs, because converting
+// the managed fields alone costs more than these.
 func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (*tenancyv1alpha1.Workspace, logicalcluster.Name,
 	*corev1alpha1.LogicalCluster, error) {
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{

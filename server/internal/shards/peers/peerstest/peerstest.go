@@ -84,7 +84,8 @@ func (a *Authority) VerifyOptions() (x509.VerifyOptions, bool) {
 func (a *Authority) Certificate(t testing.TB, name string, uris ...string) tls.Certificate {
 	t.Helper()
 	return a.Signed(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, URIs: parse(t, uris), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		Subject: pkix.Name{CommonName: name}, URIs: parse(t, uris), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    []string{"localhost"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
 }
