@@ -30,8 +30,8 @@ const (
 	ReasonShardClocksApart = "ClocksApart"
 )
 
-// AvailableToOtherShards is a condition of exports, endpoint slices and cached resources. It is False, with ReasonLimitExceeded, for an object
-// that other shards cannot read because its logical cluster has too many objects for them. Other objects do not have the condition.
+// AvailableToOtherShards is a condition of exports, endpoint slices and cached resources. It is False, with ReasonLimitExceeded, for an
+// object that other shards cannot read because its logical cluster has too many objects for them. Other objects do not have the condition.
 const (
 	AvailableToOtherShards = "AvailableToOtherShards"
 	ReasonLimitExceeded    = "LimitExceeded"

@@ -28,8 +28,8 @@ const (
 	EpochAnnotation = "internal.tenancy.kcp.io/epoch"
 	// ClusterUIDAnnotation of a Workspace is the UID of the LogicalCluster. It is absent if that was created on the shard of the Workspace.
 	ClusterUIDAnnotation = "internal.tenancy.kcp.io/cluster-uid"
-	// AncestorsAnnotation of a LogicalCluster lists the logical clusters above it, from the outermost to the parent, separated by commas. It is
-	// absent if the LogicalCluster was created on the shard of the parent.
+	// AncestorsAnnotation of a LogicalCluster lists the logical clusters above it, from the outermost to the parent, separated by commas. It
+	// is absent if the LogicalCluster was created on the shard of the parent.
 	AncestorsAnnotation = "internal.tenancy.kcp.io/ancestors"
 	// TypeClusterAnnotation of a LogicalCluster is the logical cluster of the type at the creation of the workspace. It is absent
 	// for types in root.
