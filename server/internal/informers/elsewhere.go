@@ -58,7 +58,7 @@ func (f *Factory) Share(placement Placement) (*Elsewhere, error) {
 			continue
 		}
 		var err error
-		if i.remote, err = newRemote(e, nil); err != nil {
+		if i.remote, err = newRemote(e, i, kind); err != nil {
 			return nil, err
 		}
 		for _, indexers := range i.added {
@@ -96,13 +96,12 @@ func (e *Elsewhere) Offered(i *Informer, key OfferedKey) (runtime.Object, bool) 
 
 // AllOffered returns the keys of all objects that shards offer.
 func (e *Elsewhere) AllOffered(i *Informer) []OfferedKey {
-	return offeredKeys(i.remote.indexer.List())
+	return offeredKeys(i.remote.store.keys())
 }
 
 // OfferedIn returns the keys of the objects of a cluster that shards offer.
 func (e *Elsewhere) OfferedIn(i *Informer, cluster logicalcluster.Name) []OfferedKey {
-	found, _ := i.remote.indexer.ByIndex(byCluster, string(cluster)) // the index exists
-	return offeredKeys(found)
+	return i.remote.keysIn(cluster)
 }
 
 // Holder returns the shard that holds a cluster of which another shard offers an object; empty if that is not known.
@@ -127,7 +126,7 @@ func (e *Elsewhere) Set(i *Informer, shard string, obj runtime.Object) error {
 	if !existed {
 		e.enter(key.Cluster)
 	}
-	if err := e.store(i, &offered{shard, obj}, old); err != nil {
+	if err := e.store(i, OfferedKey{shard, key}, old, obj); err != nil {
 		return err
 	}
 	e.moved(i, old, obj)
@@ -144,7 +143,7 @@ func (e *Elsewhere) Delete(i *Informer, shard string, key Key) error {
 		return nil
 	}
 	i.mu.Lock()
-	err := i.remote.indexer.Delete(&offered{shard, old})
+	err := i.remote.change(remoteKey(shard, key.String()), old, nil)
 	if err == nil && e.Holder(key.Cluster) == shard {
 		i.deliverRemote(old, nil)
 	}
@@ -159,15 +158,15 @@ func (e *Elsewhere) Delete(i *Informer, shard string, key Key) error {
 }
 
 // store replaces old and delivers the change.
-func (e *Elsewhere) store(i *Informer, o *offered, old runtime.Object) error {
+func (e *Elsewhere) store(i *Informer, key OfferedKey, old, obj runtime.Object) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if err := i.remote.indexer.Update(o); err != nil {
+	if err := i.remote.change(remoteKey(key.Shard, key.Key.String()), old, obj); err != nil {
 		return err
 	}
-	i.detector.AddObject(o.obj)
-	if e.Holder(clusterOf(o.obj)) == o.shard {
-		i.deliverRemote(old, o.obj)
+	i.detector.AddObject(obj)
+	if i.remote.counts(key) {
+		i.deliverRemote(old, obj)
 	}
 	return nil
 }
@@ -279,14 +278,12 @@ func (e *Elsewhere) replace(i *Informer, cluster logicalcluster.Name, before, sh
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	old := map[string]runtime.Object{}
-	for _, o := range i.remote.in(cluster, before) {
-		key, _ := storeKey(o.obj) // it is in the store
-		old[key] = o.obj
+	for _, o := range i.remote.in(cluster, func(key OfferedKey) bool { return key.Shard == before }) {
+		old[o.key] = o.obj
 	}
-	for _, o := range i.remote.in(cluster, shard) {
-		key, _ := storeKey(o.obj)
-		i.deliverRemote(old[key], o.obj)
-		delete(old, key)
+	for _, o := range i.remote.in(cluster, func(key OfferedKey) bool { return key.Shard == shard }) {
+		i.deliverRemote(old[o.key], o.obj)
+		delete(old, o.key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(old)) {
 		i.deliverRemote(old[key], nil)

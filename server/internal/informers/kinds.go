@@ -29,6 +29,9 @@ type Kind struct {
 	// Packed reports whether the objects are compacted, and have no indexes. The codec keeps all fields: a type that it cannot pack
 	// fails when the server starts.
 	Packed bool
+	// PackedElsewhere reports whether the objects of other shards are compacted: very many, of which this shard reads few. Those of a kind
+	// with Packed are.
+	PackedElsewhere bool
 	// Global reports whether shards offer the objects to each other, so that every shard can read them. No kind with secrets or tokens
 	// may be global.
 	Global bool
@@ -169,7 +172,7 @@ func kcpKinds() []Kind {
 		{Resource: tenancy.WithResource("workspacetypes"), Global: true, Example: &tenancyv1alpha1.WorkspaceType{}, Stored: true},
 		{Resource: tenancy.WithResource("workspaceauthenticationconfigurations"),
 			Global: true, Example: &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, Stored: true},
-		{Resource: apis2.WithResource("apiexports"), Global: true, Example: &apisv1alpha2.APIExport{}, Stored: true},
+		{Resource: apis2.WithResource("apiexports"), Global: true, PackedElsewhere: true, Example: &apisv1alpha2.APIExport{}, Stored: true},
 		{
 			Resource: apis2.WithResource("apibindings"), Example: &apisv1alpha2.APIBinding{}, Stored: true,
 			Transform: func() func(runtime.Object) { return transform.New().APIBinding }, Trimmed: trimmedMeta(),

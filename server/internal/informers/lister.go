@@ -72,8 +72,7 @@ func (l Lister[T]) ByIndex(index, value string) ([]T, error) {
 func (l Lister[T]) appendMerged(out []T, index, value string) ([]T, error) {
 	found, err := l.merged.byIndex(index, value)
 	for _, o := range found {
-		key, _ := storeKey(o.obj) // it is in the store
-		if _, isLocal := l.store.get(key); !isLocal {
+		if _, isLocal := l.store.get(o.key); !isLocal {
 			out = append(out, o.obj.(T))
 		}
 	}

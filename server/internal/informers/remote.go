@@ -1,8 +1,10 @@
 package informers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,57 +18,90 @@ import (
 // Invariants:
 //   - An object counts for readers and handlers only if its cluster is held by the shard that offers it.
 //   - A list of this shard's own objects never changes it.
+//   - An index has the keys of exactly the objects in store. What is in store has a key of remoteKey.
+//   - Only look-ups of what counts remember unpacked objects. Finding places, which reads everything once, does not.
 type remote struct {
 	elsewhere *Elsewhere
-	indexer   cache.Indexer // of offered, by remoteKey
+	store     store // by remoteKey
+
+	mu      sync.RWMutex // guards indexes, and changes of store
+	indexes map[string]*keyIndex
 }
 
 // offered is an object that a shard offers.
 type offered struct {
 	shard string
+	key   string // Key.String()
 	obj   runtime.Object
 }
 
-// remoteKey returns the key of an object that a shard offers. Names of shards have no vertical bar.
+// remoteKey returns the key of an object that a shard offers. Names of shards and clusters have no vertical bar.
 func remoteKey(shard, key string) string { return shard + "|" + key }
 
-func newRemote(e *Elsewhere, indexers cache.Indexers) (*remote, error) {
-	r := &remote{elsewhere: e, indexer: cache.NewIndexer(func(obj any) (string, error) {
-		o := obj.(*offered)
-		key, err := storeKey(o.obj)
-		return remoteKey(o.shard, key), err
-	}, cache.Indexers{byCluster: ofOffered(clusterIndex), byNamespace: ofOffered(namespaceIndex)})}
-	return r, r.add(indexers)
+// offeredKey returns what remoteKey was made from.
+func offeredKey(key string) OfferedKey {
+	shard, rest, _ := strings.Cut(key, "|")
+	cluster, name, _ := strings.Cut(rest, "|")
+	k := Key{Cluster: logicalcluster.Name(cluster), Name: name}
+	if namespace, name, ok := strings.Cut(name, "/"); ok {
+		k.Namespace, k.Name = namespace, name
+	}
+	return OfferedKey{shard, k}
+}
+
+func newRemote(e *Elsewhere, i *Informer, kind Kind) (*remote, error) {
+	r := &remote{elsewhere: e, store: &plain{objects: map[string]runtime.Object{}}, indexes: map[string]*keyIndex{}}
+	if kind.Packed || kind.PackedElsewhere {
+		packed, err := newPacked(kind.Example)
+		if err != nil {
+			return nil, err
+		}
+		packed.detector = i.detector
+		r.store = packed
+	}
+	return r, r.add(cache.Indexers{byCluster: clusterIndex, byNamespace: namespaceIndex})
 }
 
 // add adds indexes of objects.
 func (r *remote) add(indexers cache.Indexers) error {
-	all := cache.Indexers{}
-	for name, f := range indexers {
-		all[name] = ofOffered(f)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, of := range indexers {
+		if r.indexes[name] != nil {
+			return fmt.Errorf("the index %s exists", name)
+		}
+		index := newKeyIndex(of)
+		for _, key := range r.store.keys() {
+			obj, _ := r.store.peek(key) // mu is locked
+			index.replace(key, nil, obj)
+		}
+		r.indexes[name] = index
 	}
-	return r.indexer.AddIndexers(all)
+	return nil
 }
 
-func ofOffered(f cache.IndexFunc) cache.IndexFunc {
-	return func(obj any) ([]string, error) { return f(obj.(*offered).obj) }
+// change replaces the old state of an object by obj; nil stands for none.
+func (r *remote) change(key string, old, obj runtime.Object) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, index := range r.indexes {
+		index.replace(key, old, obj)
+	}
+	if obj == nil {
+		return r.store.remove(key, old)
+	}
+	return r.store.set(key, obj)
 }
 
 // from returns what a shard offers, whether it counts or not.
 func (r *remote) from(shard, key string) (runtime.Object, bool) {
-	o, ok, _ := r.indexer.GetByKey(remoteKey(shard, key)) // the error is always nil
-	if !ok {
-		return nil, false
-	}
-	return o.(*offered).obj, true
+	return r.store.peek(remoteKey(shard, key))
 }
 
-func offeredKeys(found []any) []OfferedKey {
-	keys := make([]OfferedKey, 0, len(found))
-	for _, obj := range found {
-		o := obj.(*offered)
-		key, _ := KeyOf(o.obj) // it is in the store
-		keys = append(keys, OfferedKey{o.shard, key})
+func offeredKeys(found []string) []OfferedKey {
+	keys := make([]OfferedKey, len(found))
+	for n, key := range found {
+		keys[n] = offeredKey(key)
 	}
 	return keys
 }
@@ -77,42 +112,49 @@ func (r *remote) get(key Key) (runtime.Object, bool) {
 	if shard == "" {
 		return nil, false
 	}
-	return r.from(shard, key.String())
+	return r.store.get(remoteKey(shard, key.String()))
 }
+
+// find returns the accepted objects that an index maps to a value, as read returns them.
+func (r *remote) find(index, value string, read func(key string) (runtime.Object, bool), accept func(OfferedKey) bool) ([]offered, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	x := r.indexes[index]
+	if x == nil {
+		return nil, fmt.Errorf("the index %s does not exist", index)
+	}
+	var all []offered
+	for _, key := range x.find(value) {
+		k := offeredKey(key)
+		if !accept(k) {
+			continue
+		}
+		if obj, ok := read(key); ok {
+			all = append(all, offered{k.Shard, k.Key.String(), obj})
+		}
+	}
+	return all, nil
+}
+
+// counts reports whether an object counts.
+func (r *remote) counts(key OfferedKey) bool { return r.elsewhere.Holder(key.Cluster) == key.Shard }
 
 // byIndex returns the objects that an index maps to a value, and that count.
-func (r *remote) byIndex(index, value string) ([]*offered, error) {
-	found, err := r.indexer.ByIndex(index, value)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	counting := make([]*offered, 0, len(found))
-	for _, obj := range found {
-		if o := obj.(*offered); r.elsewhere.Holder(clusterOf(o.obj)) == o.shard {
-			counting = append(counting, o)
-		}
-	}
-	return counting, nil
+func (r *remote) byIndex(index, value string) ([]offered, error) {
+	return r.find(index, value, r.store.get, r.counts)
 }
 
-// in returns the objects of a cluster that a shard offers, whether they count or not.
-func (r *remote) in(cluster logicalcluster.Name, shard string) []*offered {
-	found, _ := r.indexer.ByIndex(byCluster, string(cluster)) // the index exists
-	all := make([]*offered, 0, len(found))
-	for _, obj := range found {
-		if o := obj.(*offered); o.shard == shard {
-			all = append(all, o)
-		}
-	}
+// in returns the accepted objects of a cluster, whether they count or not.
+func (r *remote) in(cluster logicalcluster.Name, accept func(OfferedKey) bool) []offered {
+	all, _ := r.find(byCluster, string(cluster), r.store.peek, accept) // the index exists
 	return all
 }
 
-func clusterOf(obj runtime.Object) logicalcluster.Name {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return ""
-	}
-	return logicalcluster.Of(m)
+// keysIn returns the keys of the objects of a cluster that shards offer.
+func (r *remote) keysIn(cluster logicalcluster.Name) []OfferedKey {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return offeredKeys(r.indexes[byCluster].find(string(cluster)))
 }
 
 // AddHandlerForAll is AddHandler for the objects of all shards. The handler receives an object of another shard as an addition when it
@@ -125,9 +167,12 @@ func (i *Informer) registerForAll(r *registered) (localKeys []string) {
 	defer i.remote.elsewhere.changing.Unlock()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, obj := range i.remote.indexer.List() {
-		if o := obj.(*offered); i.remote.elsewhere.Holder(clusterOf(o.obj)) == o.shard {
-			r.handler(nil, o.obj)
+	for _, key := range i.remote.store.keys() {
+		if !i.remote.counts(offeredKey(key)) {
+			continue
+		}
+		if obj, ok := i.remote.store.peek(key); ok {
+			r.handler(nil, obj)
 		}
 	}
 	return i.register(r)
@@ -200,10 +245,9 @@ func (l Lister[T]) Offers(cluster logicalcluster.Name) []Offer[T] {
 	if l.remote == nil {
 		return nil
 	}
-	found, _ := l.remote.indexer.ByIndex(byCluster, string(cluster)) // the index exists
+	found := l.remote.in(cluster, func(OfferedKey) bool { return true })
 	offers := make([]Offer[T], 0, len(found))
-	for _, obj := range found {
-		o := obj.(*offered)
+	for _, o := range found {
 		offers = append(offers, Offer[T]{Shard: o.shard, Object: o.obj.(T)})
 	}
 	slices.SortFunc(offers, func(a, b Offer[T]) int { return strings.Compare(a.Shard, b.Shard) })

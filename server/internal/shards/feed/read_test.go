@@ -111,6 +111,7 @@ func (s *cacheServer) empty() {
 	s.emptied++
 	handler, err := cacheserver.New(cacheserver.Config{
 		Backend: newBackend(s.t, fmt.Sprintf("-cache-%d", s.emptied)), Peers: s.peers, Clock: clock.RealClock{},
+		Stopping: s.t.Context(),
 	})
 	if err != nil {
 		s.t.Fatal(err)
