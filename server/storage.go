@@ -72,8 +72,9 @@ func openShardStorage(ctx context.Context,
 		closeStorage()
 		return nil, nil, nil, err
 	}
+	closeBackend := closeStorage // the returned function becomes closeStorage
 	return backend, fatal, func() {
 		stopFences()
-		closeStorage()
+		closeBackend()
 	}, nil
 }
