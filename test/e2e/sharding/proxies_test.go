@@ -99,3 +99,13 @@ func TestTheOtherProxyServesWhenOneStops(t *testing.T) {
 	start()
 	undisturbed.undisturbed("another front proxy down")
 }
+
+func TestProxiesServeWithoutTheRootShard(t *testing.T) {
+	one, two := tenantThrough(t, 0, shard(t, "shard-1")), tenantThrough(t, 1, shard(t, "shard-2"))
+	startRoot := stop(t, installation.Root())
+	one.proceed()
+	two.proceed()
+	startRoot()
+	one.undisturbed("root shard down, through a front proxy")
+	two.undisturbed("root shard down, through the other front proxy")
+}
