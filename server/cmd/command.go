@@ -23,7 +23,10 @@ func New() *cobra.Command {
 		Use:   "kcp",
 		Short: "A control plane with many Kubernetes-like clusters in one process",
 		Long: `kcp serves many isolated, Kubernetes-like logical clusters from one process.
-To kubectl, client-go, Helm and Argo CD, each of them is a cluster.`,
+To kubectl, client-go, Helm and Argo CD, each of them is a cluster.
+
+An installation can have several servers, which are its shards: each holds a part of the logical clusters. Users connect to front
+proxies, which know where each logical cluster is. Shards read what they need of each other from a cache server.`,
 		SilenceUsage: true,
 	}
 	registerFeatures()

@@ -25,8 +25,10 @@ func newFrontProxy() *cobra.Command {
 		Use:   "front-proxy",
 		Short: "Start a front proxy, which forwards requests to the shards of an installation",
 		Long: `Start a front proxy. It authenticates users, and forwards each request to the shard that holds its workspace.
-Its client certificate for the shards contains the URI kcp://proxy/<name>. Any number of front proxies can serve an installation.`,
-		Example: `  # Serve all shards of the installation whose root shard the kubeconfig names
+Its client certificate for the shards contains the URI kcp://proxy/<name>. Any number of front proxies can serve an installation.
+
+Without flags for users, the front proxy sends tokens on to the shards, which authenticate them.`,
+		Example: `  # Serve an installation. The kubeconfig has the URL of the root shard, and the client certificate of this front proxy for all shards
   kcp front-proxy --root-kubeconfig=root.kubeconfig --client-ca-file=client-ca.crt \
     --tls-cert-file=proxy.crt --tls-private-key-file=proxy.key --secure-port=6443`,
 		Args: cobra.NoArgs,

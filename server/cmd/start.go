@@ -34,14 +34,22 @@ func newStart() *cobra.Command {
 	opts := options.New()
 	command := &cobra.Command{
 		Use:   "start",
-		Short: "Start the server",
+		Short: "Start the server, which can be one shard of an installation",
 		Long: `Start the server. Without flags, it stores everything in .kcp, runs an embedded etcd, and serves on port 6443.
-The kubeconfig of the administrators is .kcp/admin.kubeconfig.`,
+The kubeconfig of the administrators is .kcp/admin.kubeconfig.
+
+With --peer-client-ca-file, the server is one shard of an installation: the root shard, or with --root-shard-kubeconfig-file another
+shard. A server that has data becomes the root shard when it is started with the flags of a shard.`,
 		Example: `  # Store everything in .kcp, serve on port 6443
   kcp start
 
   # Use an existing etcd cluster
-  kcp start --etcd-servers=https://etcd:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`,
+  kcp start --etcd-servers=https://etcd:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key
+
+  # Start a further shard of an installation
+  kcp start --shard-name=west --root-shard-kubeconfig-file=root-shard.kubeconfig --shard-base-url=https://west:6443 \
+    --shard-external-url=https://kcp.example.com --peer-client-ca-file=all-peers.crt --shard-client-cert-file=west-peer.crt \
+    --shard-client-key-file=west-peer.key --tls-cert-file=west.crt --tls-private-key-file=west.key`,
 		Args: cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // warnings to the server's own clients have no reader

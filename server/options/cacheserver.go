@@ -80,6 +80,7 @@ func (o *CacheServer) AddFlags(flags *flag.NamedFlagSets) {
 	})
 	addEmbeddedEtcdFlags(flags.FlagSet("embedded etcd"), &o.EmbeddedEtcd)
 	o.Serving.AddFlags(flags.FlagSet("secure serving"))
+	flags.FlagSet("secure serving").Lookup("cert-dir").Usage = usages["cert-dir"]
 	logsapi.AddFlags(o.Logs, flags.FlagSet("logs"))
 }
 

@@ -119,6 +119,8 @@ var usages = map[string]string{
 		"of administrators are not counted. 0 means no limit.",
 	"max-mutating-requests-inflight": "Maximum number of mutating requests of all tenants in flight, shared like --max-requests-inflight. " +
 		"0 means no limit.",
+	"requestheader-allowed-names": "Common names in the client certificates of the front proxies that may state the identities of users in " +
+		"headers. If empty, all certificates of --requestheader-client-ca-file may; with --peer-client-ca-file, names are required.",
 	"cert-dir": "Directory of the serving certificate that the server creates. Defaults to the root directory. Ignored if --tls-cert-file " +
 		"and --tls-private-key-file are set.",
 }
@@ -204,12 +206,12 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs := sets.FlagSet("kcp")
 	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for all files that the server creates.")
-	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard.")
-	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL of this shard for other shards and the front proxy.")
+	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard. The root shard is always named root.")
+	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL of this shard for other shards and front proxies.")
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL,
 		"URL of the virtual workspaces of this shard for users. Defaults to --shard-base-url.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL,
-		"URL of the installation for users. Defaults to --shard-base-url.")
+		"URL of the installation for users, which is that of the front proxies. Defaults to --shard-base-url.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
 		"Address (host:port) that serves pprof profiles without authentication. By default, profiles are not served.")
 	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)

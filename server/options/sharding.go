@@ -47,20 +47,21 @@ func (s *Sharding) addFlags(fs *pflag.FlagSet) {
 		"front proxies. A certificate names its shard or proxy in a URI such as kcp://shard/root. With this flag, the server is one shard of an "+
 		"installation.")
 	fs.StringVar(&s.ClientCert, "shard-client-cert-file", s.ClientCert,
-		"Client certificate with which this shard calls other shards and the cache server.")
+		"Client certificate with which this shard calls other shards and the cache server. It contains the URI kcp://shard/<name>.")
 	fs.StringVar(&s.ClientKey, "shard-client-key-file", s.ClientKey, "Private key of --shard-client-cert-file.")
-	fs.StringVar(&s.ShardCA, "shard-ca-file", s.ShardCA, "Certificate authorities of the serving certificates of shards. Defaults to those "+
-		"in --root-shard-kubeconfig-file.")
+	fs.StringVar(&s.ShardCA, "shard-ca-file", s.ShardCA, "Certificate authorities of the serving certificates of shards. Required on the "+
+		"root shard. On other shards, defaults to those in --root-shard-kubeconfig-file.")
 	fs.StringVar(&s.RootKubeconfig, "root-shard-kubeconfig-file", s.RootKubeconfig,
 		"Kubeconfig with the URL and the certificate authorities of the root shard. Required on every shard but the root shard.")
 	fs.StringVar(&s.CacheKubeconfig, "cache-kubeconfig", s.CacheKubeconfig, "Kubeconfig with the URL and the certificate authorities of the "+
-		"cache server. By default, the root shard serves the cache.")
+		"cache server, and optionally a client certificate in the place of --shard-client-cert-file. By default, the root shard serves the "+
+		"cache.")
 	fs.StringVar(&s.Placement, "workspace-placement", s.Placement, "Shards of new workspaces without a selector: locality (the shard of the "+
 		"parent; children of root are distributed by load) or spread (a random shard).")
 	fs.Int64Var(&s.MaxLogicalClusters, "shard-max-logical-clusters", s.MaxLogicalClusters, "Number of logical clusters at which this shard "+
 		"gets no new workspaces of other shards. 0 means no limit.")
-	fs.BoolVar(&s.Adopt, "adopt-shard", s.Adopt, "Start even if the Shard object in root belongs to another store, for example after a "+
-		"restoration.")
+	fs.BoolVar(&s.Adopt, "adopt-shard", s.Adopt, "Start even if the Shard object in root belongs to another store. Use it once, after "+
+		"the store of this shard was restored or replaced.")
 }
 
 func (s Sharding) validate(shardName string) error {

@@ -69,12 +69,15 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 		"certificates that it names, are read again when they change. Without it, the shards serve everything.")
 	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory of the files that the front proxy creates: the shards that "+
 		"it knew last, and a serving certificate. If it is empty, the front proxy creates no file.")
-	fs.StringVar(&o.RootKubeconfig, "root-kubeconfig", o.RootKubeconfig, "Kubeconfig with the URL of the root shard.")
+	fs.StringVar(&o.RootKubeconfig, "root-kubeconfig", o.RootKubeconfig, "Kubeconfig with the URL of the root shard, and with the "+
+		"certificate authorities of the serving certificates of all shards.")
 	fs.StringVar(&o.ShardsKubeconfig, "shards-kubeconfig", o.ShardsKubeconfig, "Kubeconfig with the client certificate for all shards, which "+
-		"contains the URI kcp://proxy/<name>. Defaults to --root-kubeconfig. Its URL is not used.")
+		"contains the URI kcp://proxy/<name>, and with their certificate authorities. Defaults to --root-kubeconfig. Its URL is used only "+
+		"without --root-kubeconfig.")
 	fs.StringToStringVar(&o.Shards, "shards", o.Shards, "URLs of shards, as name=https://host:port, until the root shard or the root "+
 		"directory has them.")
-	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves pprof without authentication.")
+	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
+		"Address (host:port) that serves pprof profiles without authentication. By default, profiles are not served.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", o.CORSAllowedOrigins, "Regular expressions for the origins of web pages "+
 		"that may send requests.")
 	fs.IntVar(&o.MaxOpenRequests, "max-open-requests", o.MaxOpenRequests,
@@ -88,7 +91,10 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 			"events are not affected.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "Time for which the front proxy serves requests after "+
 		"/readyz has begun to fail.")
-	o.Serving.AddFlags(sets.FlagSet("secure serving"))
+	serving := sets.FlagSet("secure serving")
+	o.Serving.AddFlags(serving)
+	serving.Lookup("cert-dir").Usage = "Directory of the serving certificate that the front proxy creates. Defaults to the root directory. " +
+		"Ignored if --tls-cert-file and --tls-private-key-file are set."
 	fs = sets.FlagSet("authentication")
 	all := pflag.NewFlagSet("authentication", pflag.ContinueOnError)
 	o.Authentication.AddFlags(all)
@@ -96,6 +102,10 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 		if _, ours := shardFlags[f.Name]; ours {
 			f.Usage = "Accepted, and not used: the shard that holds a logical cluster verifies tokens of service accounts, because it knows " +
 				"whether the account exists."
+		}
+		if f.Name == "requestheader-allowed-names" {
+			f.Usage = "Common names in the client certificates that may state the identities of users in headers. Required with " +
+				"--requestheader-client-ca-file."
 		}
 		fs.AddFlag(f)
 	})
