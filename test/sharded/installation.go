@@ -74,7 +74,7 @@ func Prepare(dir string, options Options) (*Installation, error) {
 	if err := i.choosePlaces(); err != nil {
 		return nil, err
 	}
-	return i, errors.Join(i.configureShards(), i.configureProxies(), i.writeKubeconfig())
+	return i, errors.Join(i.configureCache(), i.configureShards(), i.configureProxies(), i.writeKubeconfig())
 }
 
 // choosePlaces chooses the directory and the address of each process, to which the configurations of the others refer.
@@ -103,7 +103,12 @@ func (i *Installation) choosePlaces() error {
 		}
 		i.Shards = append(i.Shards, shard)
 	}
-	return nil
+	if !i.options.Cache {
+		return nil
+	}
+	var err error
+	i.Cache, err = i.place("cache", 0)
+	return err
 }
 
 // URL is the URL of the installation for users.

@@ -42,14 +42,18 @@ func (i *Installation) commonShardFlags() ([]string, error) {
 	if err := kcptest.WriteTokens(tokens, i.options.Users...); err != nil {
 		return nil, err
 	}
-	flags := append([]string{
+	cache, err := i.cacheFlags()
+	if err != nil {
+		return nil, err
+	}
+	flags := []string{
 		"--token-auth-file=" + tokens, "--client-ca-file=" + i.PKI.Clients.File, "--root-ca-file=" + i.PKI.Serving.File,
 		"--peer-client-ca-file=" + i.PKI.PeersFile, "--shard-ca-file=" + i.PKI.Serving.File, "--shard-external-url=" + i.URL(),
 		"--requestheader-client-ca-file=" + i.PKI.Proxies.File, "--requestheader-allowed-names=" + strings.Join(i.proxyNames(), ","),
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-	}, i.options.ShardFlags...)
-	return flags, nil
+	}
+	return slices.Concat(flags, cache, i.options.ShardFlags), nil
 }
 
 // proxyNames are the names of the front proxies. Shards know at least one, which need not run.

@@ -23,7 +23,7 @@ func (h holder) inFeed(shard, resource string) (map[string]metav1.PartialObjectM
 	found := map[string]metav1.PartialObjectMetadata{}
 	token := ""
 	for {
-		code, body := h.send(http.MethodGet, installation.Root().URL+"/services/cache/shards/"+shard+"/clusters/*/apis/"+resource+"?continue="+token,
+		code, body := h.send(http.MethodGet, installation.Cache.URL+"/services/cache/shards/"+shard+"/clusters/*/apis/"+resource+"?continue="+token,
 			"", nil)
 		page := metav1.PartialObjectMetadataList{}
 		if err := json.Unmarshal([]byte(body), &page); err != nil || code != http.StatusOK {

@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 }
 
 func options() sharded.Options {
-	o := sharded.Options{Shards: 2, Proxies: 2}
+	o := sharded.Options{Shards: 2, Cache: true, Proxies: 2}
 	o.Users, o.ProxyUsers = sharded.TestUsers()
 	return o
 }
