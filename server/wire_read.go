@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/request/unloaded"
@@ -35,6 +36,9 @@ func (i *installation) newReading(ctx context.Context) (*reading, error) {
 		Clock: clock.RealClock{},
 	})
 	i.tenancy.exports.Share(r.reader)
+	if err := feed.NewReadMetrics(i.opts.ShardName, r.reader, r.kept).Register(legacyregistry.CustomRegister); err != nil {
+		return nil, err
+	}
 	return r, r.kept.Load(ctx)
 }
 

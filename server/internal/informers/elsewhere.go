@@ -34,6 +34,8 @@ type Elsewhere struct {
 
 	mu     sync.RWMutex // guards what follows
 	places map[logicalcluster.Name]*place
+	// objects is the number of objects of all places.
+	objects int
 	// dependents are the clusters whose place depends on a cluster, other than itself.
 	dependents map[logicalcluster.Name]map[logicalcluster.Name]bool
 }
@@ -78,6 +80,13 @@ func (f *Factory) Share(placement Placement) (*Elsewhere, error) {
 
 // Informers returns the informers of all kinds that shards offer to each other.
 func (e *Elsewhere) Informers() []*Informer { return e.informers }
+
+// Len returns the number of objects that other shards offer, and that are in memory.
+func (e *Elsewhere) Len() int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.objects
+}
 
 // OnChange calls f with every cluster of which an object of another shard, or the holder, has changed. f must neither block nor change
 // Elsewhere. It must be called before the first change.
@@ -180,6 +189,7 @@ func (e *Elsewhere) enter(cluster logicalcluster.Name) {
 		e.places[cluster] = p
 	}
 	p.objects++
+	e.objects++
 	e.mu.Unlock()
 	if p.objects == 1 {
 		e.settle(cluster)
@@ -190,6 +200,7 @@ func (e *Elsewhere) enter(cluster logicalcluster.Name) {
 func (e *Elsewhere) leave(cluster logicalcluster.Name) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.objects--
 	p := e.places[cluster]
 	if p.objects--; p.objects > 0 {
 		return

@@ -61,6 +61,8 @@ type Kept struct {
 	// providers and types count the bindings, and the logical clusters, of this shard that depend on a cluster.
 	providers, types map[logicalcluster.Name]int
 	needed           map[logicalcluster.Name]bool
+	// size is the number of stored objects, if this process is the leader.
+	size int
 }
 
 // NewKept returns Kept, which does nothing until Load. The informers must not run yet.
@@ -243,6 +245,7 @@ func (k *Kept) Run(ctx context.Context) {
 		}
 	}
 	k.decide()
+	defer k.resize(0)
 	var stored map[string]keptState
 	for ctx.Err() == nil {
 		var err error
@@ -266,6 +269,18 @@ func (k *Kept) Run(ctx context.Context) {
 		case <-k.dirty:
 		}
 	}
+}
+
+func (k *Kept) resize(size int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.size = size
+}
+
+func (k *Kept) stored() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.size
 }
 
 // pause waits, and returns false if ctx ends first.

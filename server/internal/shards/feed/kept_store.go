@@ -178,6 +178,7 @@ func (k *Kept) write(ctx context.Context, stored map[string]keptState) error {
 			stored[name] = stateOf(obj)
 		}
 	}
+	k.resize(len(stored))
 	return nil
 }
 

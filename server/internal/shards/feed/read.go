@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -47,11 +48,11 @@ type ReaderInputs struct {
 //
 // Invariants:
 //   - An object never replaces a newer one of the same incarnation of its shard: a cache server that was restored or replaced does not
-//     bring
-//     back the past.
+//     bring back the past.
 //   - Only an event of the deletion of an object removes it at once. What a list does not have stays for absentGrace, and longer if its
-//     shard
-//     offers nothing at all: an empty cache server, or a silent shard, changes nothing.
+//     shard offers nothing at all: an empty cache server, or a silent shard, changes nothing.
+//   - A shard that is registered with another store than the one that offered an object removes it only by not having it for absentGrace
+//     after the registration. In this time, the shard offers all that its store has.
 //   - The content of schemas is read for clusters that something here needs. Of the others, this shard does not keep schemas.
 type Reader struct {
 	in      ReaderInputs
@@ -62,11 +63,13 @@ type Reader struct {
 	mu sync.Mutex // guards what follows
 	// kept are the clusters of which this shard had stored objects when it started.
 	kept map[logicalcluster.Name]bool
+	// adopted are the shards that were registered with another store, and when.
+	adopted map[string]time.Time
 }
 
 // NewReader returns a Reader, which does nothing until Run.
 func NewReader(in ReaderInputs) (*Reader, error) {
-	r := &Reader{in: in, strings: newInterner(), kept: map[logicalcluster.Name]bool{}}
+	r := &Reader{in: in, strings: newInterner(), kept: map[logicalcluster.Name]bool{}, adopted: map[string]time.Time{}}
 	client, err := newReadClient(in.Cache, r.again)
 	if err != nil {
 		return nil, err
@@ -81,7 +84,8 @@ func NewReader(in ReaderInputs) (*Reader, error) {
 		kinds[kind.Resource] = kind
 	}
 	for _, i := range in.Elsewhere.Informers() {
-		s := &source{reader: r, informer: i, client: client, listed: make(chan struct{}), shards: map[string]int{}}
+		s := &source{reader: r, informer: i, client: client, listed: make(chan struct{}), shards: map[string]int{},
+			current: in.Clock.Now()}
 		s.example = kinds[i.Resource()].Example
 		list := i.Resource().GroupVersion().WithKind(reflect.TypeOf(s.example).Elem().Name() + "List")
 		if !types.Recognizes(list) {
@@ -109,9 +113,13 @@ func (r *Reader) shardChanged(old, obj runtime.Object) {
 		return
 	}
 	was, is := before.Annotations[corev1alpha1.IncarnationAnnotation], now.Annotations[corev1alpha1.IncarnationAnnotation]
-	if was != "" && was != is {
-		r.again()
+	if was == "" || was == is {
+		return
 	}
+	r.mu.Lock()
+	r.adopted[now.Name] = r.in.Clock.Now()
+	r.mu.Unlock()
+	r.again()
 }
 
 // again makes all sources list again: resource versions of another instance of the cache server mean nothing.
@@ -151,8 +159,11 @@ func (r *Reader) sweepOnce(now time.Time) {
 	for _, s := range r.sources {
 		s.addShards(offering)
 	}
+	r.mu.Lock()
+	adopted := maps.Clone(r.adopted)
+	r.mu.Unlock()
 	for _, s := range r.sources {
-		s.sweep(now, offering)
+		s.sweep(now, offering, adopted)
 	}
 }
 

@@ -29,13 +29,18 @@ type source struct {
 
 	mu     sync.Mutex // guards what follows
 	cancel context.CancelFunc
+	// current is when the last list, event or bookmark arrived.
+	current time.Time
 	// absent are the objects that the last list did not have, and since when.
 	absent map[informers.OfferedKey]time.Time
 	// shards are those of which the cache server has objects of this resource, with their number.
 	shards map[string]int
 }
 
-var _ cache.ReflectorStore = (*source)(nil)
+var (
+	_ cache.ReflectorStore         = (*source)(nil)
+	_ cache.ResourceVersionUpdater = (*source)(nil)
+)
 
 // run lists and watches until ctx ends.
 func (s *source) run(ctx context.Context) {
@@ -65,6 +70,20 @@ func (s *source) Add(obj any) error { return s.set(obj, 1) }
 
 // Update implements cache.ReflectorStore.
 func (s *source) Update(obj any) error { return s.set(obj, 0) }
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater, for every event and bookmark.
+func (s *source) UpdateResourceVersion(string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = s.reader.in.Clock.Now()
+}
+
+// lag returns for how long nothing has arrived.
+func (s *source) lag(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.current)
+}
 
 // Resync implements cache.ReflectorStore.
 func (s *source) Resync() error { return nil }
@@ -119,10 +138,28 @@ func (s *source) Delete(obj any) error {
 	}
 	s.mu.Unlock()
 	held, ok := s.reader.in.Elsewhere.Offered(s.informer, r.OfferedKey)
-	if ok && positionOf(r.object).follows(positionOf(held), s.reader.registered(r.Shard)) {
+	if !ok {
+		return nil
+	}
+	is, registered := positionOf(held), s.reader.registered(r.Shard)
+	switch {
+	case !positionOf(r.object).follows(is, registered):
+	case registered != "" && is.incarnation != registered:
+		s.miss(r.OfferedKey)
+	default:
 		s.drop(r.OfferedKey)
 	}
 	return nil
+}
+
+// miss makes sweep remove an object later.
+func (s *source) miss(key informers.OfferedKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.absent == nil {
+		s.absent = map[informers.OfferedKey]time.Time{}
+	}
+	s.absent[key] = s.reader.in.Clock.Now()
 }
 
 func (s *source) drop(key informers.OfferedKey) {
@@ -141,7 +178,7 @@ func (s *source) Replace(objs []any, _ string) error {
 	}
 	now := s.reader.in.Clock.Now()
 	s.mu.Lock()
-	s.shards = shards
+	s.shards, s.current = shards, now
 	before := s.absent
 	s.absent = map[informers.OfferedKey]time.Time{}
 	for _, key := range s.reader.in.Elsewhere.AllOffered(s.informer) {
@@ -169,10 +206,13 @@ func (s *source) addShards(to map[string]bool) {
 }
 
 // sweep removes what has been absent for long, of shards that offer something.
-func (s *source) sweep(now time.Time, offering map[string]bool) {
+func (s *source) sweep(now time.Time, offering map[string]bool, adopted map[string]time.Time) {
 	s.mu.Lock()
 	var gone []informers.OfferedKey
 	for key, since := range s.absent {
+		if at := adopted[key.Shard]; at.After(since) {
+			since = at
+		}
 		if outlasted(now.Sub(since), offering[key.Shard]) {
 			gone = append(gone, key)
 			delete(s.absent, key)
