@@ -44,7 +44,7 @@ type Config struct {
 	Administrators authenticator.Request
 	// AdministratorsWrite lets members of system:masters write, as upstream's shards do.
 	AdministratorsWrite bool
-	// Stopping ends when the server begins to stop: watches end then.
+	// Stopping ends when the server begins to stop: watches end then. nil never ends.
 	Stopping context.Context
 	Clock    clock.Clock
 }
@@ -62,6 +62,9 @@ type Handler struct {
 
 // New returns a handler.
 func New(config Config) (*Handler, error) {
+	if config.Stopping == nil {
+		config.Stopping = context.Background()
+	}
 	l := newLimits()
 	all, err := newResources(config.Backend, l)
 	if err != nil {

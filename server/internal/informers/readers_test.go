@@ -26,11 +26,15 @@ import (
 // The transforms, and the table that declares them, are left out.
 var readStored = map[string][]string{
 	"internal.tenancy.kcp.io/cluster": {
-		"internal/controllers/workspace.clusterOf", // of an unscheduled workspace, which has the annotation
-		"internal/controllers/workspace.create",    // writes a stored workspace
-		"internal/controllers/workspace.schedule",  // writes a stored workspace
-		"internal/tenancy/placement.Of",            // of an unscheduled workspace, which has the annotation
-		"internal/tenancy/scheduling.SetLocation",  // writes a stored or a new workspace
+		"internal/controllers/workspace.clusterOf",    // of an unscheduled workspace, which has the annotation
+		"internal/controllers/workspace.schedule",     // writes a stored workspace
+		"internal/tenancy/placement.Of",               // of an unscheduled workspace, which has the annotation
+		"internal/tenancy/scheduling.RemovePlacement", // writes a stored workspace
+		"internal/tenancy/scheduling.SetPlacement",    // writes a stored or a new workspace
+		"internal/tenancy/scheduling.complete",        // of a stored workspace
+	},
+	"v1.ObjectMeta.ManagedFields": {
+		"internal/cacheserver.validate", // of an object in a request
 	},
 	"v1.ConfigMap.Data": {
 		"internal/controllers/rootca.isCurrent", // of the only ConfigMap that has its data
