@@ -28,7 +28,7 @@ func newFrontProxy() *cobra.Command {
 Its client certificate for the shards contains the URI kcp://proxy/<name>. Any number of front proxies can serve an installation.
 
 Without flags for users, the front proxy sends tokens on to the shards, which authenticate them.`,
-		Example: `  # Serve an installation. The kubeconfig has the URL of the root shard, and the client certificate of this front proxy for all shards
+		Example: `  # Serve an installation. The kubeconfig has the URL of the root shard, and the client certificate of this front proxy
   kcp front-proxy --root-kubeconfig=root.kubeconfig --client-ca-file=client-ca.crt \
     --tls-cert-file=proxy.crt --tls-private-key-file=proxy.key --secure-port=6443`,
 		Args: cobra.NoArgs,
