@@ -26,7 +26,7 @@ func (i *installation) scheduleElsewhere() error {
 	t.scheduler.Placement = scheduling.Placement(i.opts.Sharding.Placement)
 	t.scheduler.Answers, t.scheduler.Remote, t.scheduler.Stored = i.clients.Answers, calls, t.stored["workspaces"]
 	var err error
-	i.orphans, err = workspacereport.NewOrphans(legacyregistry.Register)
+	i.orphans, err = workspacereport.RegisterOrphans(legacyregistry.Register)
 	return err
 }
 
@@ -46,7 +46,8 @@ func (c controllers) betweenShards() []runnable {
 		Set: c.set, Calls: i.workspaces, Clusters: c.stored["logicalclusters"], ShardName: i.opts.ShardName, Orphans: i.orphans,
 	}
 	changes := workspacereport.New(in)
-	return []runnable{changes, workspacereport.NewComparer(in, changes)}
+	in.Changes = changes
+	return []runnable{changes, workspacereport.NewComparer(in)}
 }
 
 // leftFunc returns left, and nil for a single shard.

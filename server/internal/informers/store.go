@@ -56,8 +56,8 @@ func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
 //     compare unpacked objects, as Replace does.
 //   - All readers share what get returns, and must not change it. peek returns a new object.
 //   - A key and its bytes are one string, which set replaces as a whole. Strings of an unpacked object refer to it and keep it in memory.
-//   - One goroutine packs at a time: the reflector, in set, and in packedList.ListWithContext before a list is complete; or remote, with its
-//     mutex locked. mu guards objects and not the codec.
+//   - One goroutine packs at a time: the reflector, in set, and in packedList.ListWithContext before a list is complete; or remote, with
+//     its mutex locked. mu guards objects and not the codec.
 type packed struct {
 	codec    *compact.Codec
 	seed     maphash.Seed

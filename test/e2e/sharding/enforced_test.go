@@ -27,7 +27,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "apis.kcp.io
 `
 
 // limited makes a cluster the consumer of an export of a cluster on another shard, which permits less than the consumer. It returns a client
-// of a user whom the consumer permits everything.
+// of a user with all permissions in the consumer.
 func limited(t *testing.T, path string, provider, consumer *kcptest.Cluster) dynamic.ResourceInterface {
 	t.Helper()
 	exporting(t, provider)

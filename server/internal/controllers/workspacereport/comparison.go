@@ -16,14 +16,11 @@ import (
 )
 
 // comparer compares everything with another shard.
-type comparer struct {
-	Inputs
-	single *runner.Controller // reports single states
-}
+type comparer struct{ Inputs }
 
-// NewComparer returns the controller that compares everything with each other shard. Its keys are Shards. single is the controller of New.
-func NewComparer(in Inputs, single *runner.Controller) *runner.Controller {
-	c := &comparer{in, single}
+// NewComparer returns the controller that compares everything with each other shard. Its keys are Shards.
+func NewComparer(in Inputs) *runner.Controller {
+	c := &comparer{in}
 	controller := runner.New("workspacecomparison", 2, c.reconcile)
 	controller.ExpectFailures()
 	in.Set.Shards.AddHandlerForAll(func(old, obj runtime.Object) {
@@ -65,7 +62,7 @@ func (c *comparer) reportAll(ctx context.Context, shard string) error {
 		case shard:
 			keys = append(keys, key)
 		case "": // its Workspace has moved away from this shard
-			c.single.Enqueue(key)
+			c.Changes.Enqueue(key)
 		}
 	}
 	for page := range slices.Chunk(keys, workspaces.PageSize) {
@@ -92,7 +89,7 @@ func (c *comparer) reportPage(ctx context.Context, shard string, keys []informer
 	for i, verdict := range given {
 		key := informers.Key{Cluster: page[i].Cluster, Name: corev1alpha1.LogicalClusterName}
 		if verdict == workspaces.NotHeld || verdict == workspaces.Failed {
-			c.single.Enqueue(key)
+			c.Changes.Enqueue(key)
 			continue
 		}
 		c.note(ctx, key, verdict)

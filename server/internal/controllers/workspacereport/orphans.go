@@ -16,8 +16,8 @@ type Orphans struct {
 	count *metrics.Gauge
 }
 
-// NewOrphans registers the metric kcp_logicalcluster_orphans. Only the leader finds orphans.
-func NewOrphans(register func(metrics.Registerable) error) (*Orphans, error) {
+// RegisterOrphans registers the metric kcp_logicalcluster_orphans. Only the leader finds orphans.
+func RegisterOrphans(register func(metrics.Registerable) error) (*Orphans, error) {
 	o := &Orphans{names: map[logicalcluster.Name]bool{}, count: metrics.NewGauge(&metrics.GaugeOpts{
 		Name: "kcp_logicalcluster_orphans",
 		Help: "Number of logical clusters of the shard that no Workspace on another shard has. They are kept.", StabilityLevel: metrics.ALPHA,

@@ -40,6 +40,8 @@ type Inputs struct {
 	// ShardName is the name of this shard.
 	ShardName string
 	Orphans   *Orphans
+	// Changes is the controller of New, for NewComparer.
+	Changes *runner.Controller
 }
 
 type reconciler struct {
