@@ -46,8 +46,8 @@ type KeptInputs struct {
 // Invariants:
 //   - Load is complete before the first request, and before the leader writes.
 //   - What is stored is removed when nothing here depends on its cluster, when another shard holds the cluster, or when its shard has
-//     deleted
-//     it. While the holder of a stored cluster is not known, what it refers to is not known either, and nothing is removed because of that.
+//     deleted it. While the holder of a stored cluster is not known, what it refers to is not known either, and nothing is removed because
+//     of that.
 //   - An export is stored after everything that limits its consumers, and removed before that: an export that is stored is complete.
 type Kept struct {
 	in    KeptInputs
