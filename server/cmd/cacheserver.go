@@ -6,10 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	"k8s.io/component-base/logs"
-	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
@@ -40,16 +36,7 @@ Several cache servers can use one etcd. Without --etcd-servers, the cache server
 			return startCacheServer(command, opts)
 		},
 	}
-	var flags cliflag.NamedFlagSets
-	opts.AddFlags(&flags)
-	verflag.AddFlags(flags.FlagSet("global"))
-	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
-	for _, fs := range flags.FlagSets {
-		command.Flags().AddFlagSet(fs)
-	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(command, flags, columns)
-	return command
+	return withFlags(command, opts.AddFlags)
 }
 
 func startCacheServer(command *cobra.Command, opts *options.CacheServer) error {

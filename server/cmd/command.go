@@ -8,11 +8,16 @@ import (
 	"github.com/spf13/cobra"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // metric of the leader
 	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of clients
 	_ "k8s.io/component-base/metrics/prometheus/version"                 // build information as a metric
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of queues
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
 
 	"github.com/kcplane/kcp/server/options"
 )
@@ -54,3 +59,17 @@ var registerFeatures = sync.OnceFunc(func() {
 	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 	options.AddFeatures(utilfeature.DefaultMutableFeatureGate)
 })
+
+// withFlags adds the flags of a program, and those that all programs have, by group.
+func withFlags(command *cobra.Command, add func(*cliflag.NamedFlagSets)) *cobra.Command {
+	var flags cliflag.NamedFlagSets
+	add(&flags)
+	verflag.AddFlags(flags.FlagSet("global"))
+	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, fs := range flags.FlagSets {
+		command.Flags().AddFlagSet(fs)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(command, flags, columns)
+	return command
+}

@@ -5,10 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	"k8s.io/component-base/logs"
-	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
@@ -37,16 +33,7 @@ Without flags for users, the front proxy sends tokens on to the shards, which au
 			return startFrontProxy(command, opts)
 		},
 	}
-	var flags cliflag.NamedFlagSets
-	opts.AddFlags(&flags)
-	verflag.AddFlags(flags.FlagSet("global"))
-	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
-	for _, fs := range flags.FlagSets {
-		command.Flags().AddFlagSet(fs)
-	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(command, flags, columns)
-	return command
+	return withFlags(command, opts.AddFlags)
 }
 
 func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {

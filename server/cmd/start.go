@@ -14,12 +14,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
-	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
-	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
@@ -60,16 +56,7 @@ shard. A server that has data becomes the root shard when it is started with the
 			return start(command, opts)
 		},
 	}
-	var flags cliflag.NamedFlagSets
-	opts.AddFlags(&flags)
-	verflag.AddFlags(flags.FlagSet("global"))
-	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
-	for _, fs := range flags.FlagSets {
-		command.Flags().AddFlagSet(fs)
-	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(command, flags, columns)
-	return command
+	return withFlags(command, opts.AddFlags)
 }
 
 func start(command *cobra.Command, opts *options.Options) error {
