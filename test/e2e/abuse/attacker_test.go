@@ -109,8 +109,9 @@ func (a *attacker) obey(ordered string) error {
 	if _, err := input.ReadString('\n'); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(a.life, a.Duration)
+	ctx, cancel := context.WithCancel(a.life)
 	defer cancel()
+	go a.endWhenAnswered(cancel)
 	if err := chosen.run(ctx, a); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("attacking: %w", err)
 	}
@@ -123,6 +124,25 @@ func (a *attacker) obey(ordered string) error {
 	}
 	_, err = io.Copy(io.Discard, input)
 	return err
+}
+
+// patience is how much longer an attack lasts at most, if the attacker has not got the answer that it expects most.
+const patience = 2 * time.Minute
+
+// endWhenAnswered ends an attack after its duration, but not before the first expected answer: on a slow machine, the server may take longer
+// for a single request of the attacker, because it serves others first.
+func (a *attacker) endWhenAnswered(end func()) {
+	defer end()
+	time.Sleep(a.Duration)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && !a.got(a.expected[0]); {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (a *attacker) got(code int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.codes[code] > 0
 }
 
 const prepared = "prepared"
