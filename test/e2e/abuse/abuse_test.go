@@ -78,7 +78,7 @@ func prepare(t *testing.T) *stage {
 	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
 	t.Setenv("GODEBUG", "memprofilerate=0") // otherwise a heap profile takes seconds, of which the test only needs the size of the heap
 	server := kcptest.StartIn(t, t.TempDir(), "--mount-proxy-hosts="+hanging)
-	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 10 * time.Second}}
+	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 6 * time.Second}}
 	if os.Getenv("KCP_ABUSE") == "all" {
 		s.phases = phases{quiet: 10 * time.Second, attack: time.Minute}
 	}

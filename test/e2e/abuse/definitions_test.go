@@ -63,7 +63,7 @@ var definitionAttacks = []attack{{
 		}), a.gets(1, func(int) string { return configMapPath }))
 		return nil
 	},
-	// If others use the processors, no write finishes within ten seconds.
+	// If others use the processors, no write finishes during the attack.
 	codes: []int{http.StatusOK, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
 	name: "A policy writes a megabyte of an object a thousand times into the same object",
