@@ -126,15 +126,15 @@ func (a *attacker) obey(ordered string) error {
 	return err
 }
 
-// patience is how much longer an attack lasts at most, if the attacker has not got the answer that it expects most.
-const patience = 2 * time.Minute
+// extension is how much longer an attack lasts at most, if the attacker has not got the answer that it expects most.
+const extension = 2 * time.Minute
 
 // endWhenAnswered ends an attack after its duration, but not before the first expected answer: on a slow machine, the server may take longer
 // for a single request of the attacker, because it serves others first.
 func (a *attacker) endWhenAnswered(end func()) {
 	defer end()
 	time.Sleep(a.Duration)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && !a.got(a.expected[0]); {
+	for deadline := time.Now().Add(extension); time.Now().Before(deadline) && !a.got(a.expected[0]); {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
