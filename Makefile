@@ -259,6 +259,10 @@ bench: ## Compare the server with a vanilla kube-apiserver and print the ratios.
 bench-fairness: ## Measure a client of one tenant alone, and next to 8 and 50 clients of another tenant.
 	$(GO) run ./test/bench -fairness
 
+.PHONY: bench-sharded
+bench-sharded: ## Measure an installation of three shards through front proxies, compared with requests to a shard itself.
+	$(GO) run ./test/bench -sharded
+
 N ?= 10000
 .PHONY: bench-sharing
 bench-sharing: ## Measure an API that N logical clusters bind, compared with a vanilla kube-apiserver.

@@ -14,15 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-const (
-	watched  = "watched"
-	watchers = 100
-)
+const watchers = 100
 
 // audience is the watchers of a namespace.
 type audience struct {
 	server *process
 	kube   *kubernetes.Clientset
+	// namespace is not that of another audience, with which it may share a cluster.
+	namespace string
 	// written objects, by the number of the writer
 	objects []*corev1.ConfigMap
 
@@ -38,18 +37,18 @@ const writers = 4
 
 // watchNamespace starts all watches.
 func watchNamespace(ctx context.Context, p *process) (*audience, error) {
-	a := &audience{server: p}
+	a := &audience{server: p, namespace: "watched-" + p.name}
 	var err error
 	if a.kube, err = p.kube(busy, 0); err != nil {
 		return nil, err
 	}
-	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: watched}}, metav1.CreateOptions{})
+	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}, metav1.CreateOptions{})
 	if ignoreExists(err) != nil {
 		return nil, err
 	}
 	for i := range writers {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fixed(i)}, Data: map[string]string{"payload": payload}}
-		made, err := a.kube.CoreV1().ConfigMaps(watched).Create(ctx, object, metav1.CreateOptions{})
+		made, err := a.kube.CoreV1().ConfigMaps(a.namespace).Create(ctx, object, metav1.CreateOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +59,7 @@ func watchNamespace(ctx context.Context, p *process) (*audience, error) {
 		if err != nil {
 			return nil, err
 		}
-		w, err := client.CoreV1().ConfigMaps(watched).Watch(ctx, metav1.ListOptions{ResourceVersion: a.objects[writers-1].ResourceVersion})
+		w, err := client.CoreV1().ConfigMaps(a.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: a.objects[writers-1].ResourceVersion})
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +88,7 @@ func (a *audience) listen(ctx context.Context, w watch.Interface) {
 func (a *audience) write(ctx context.Context, writer, i int) error {
 	changed := a.objects[writer].DeepCopy()
 	changed.ResourceVersion, changed.Data["i"] = "", fresh(writer, i)
-	_, err := a.kube.CoreV1().ConfigMaps(watched).Update(ctx, changed, metav1.UpdateOptions{})
+	_, err := a.kube.CoreV1().ConfigMaps(a.namespace).Update(ctx, changed, metav1.UpdateOptions{})
 	return err
 }
 

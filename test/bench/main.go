@@ -45,6 +45,7 @@ func main() {
 	compare := flag.Int("compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
 	sharing := flag.Int("sharing", 0, "only measure an API that this number of logical clusters have bound")
 	fairness := flag.Bool("fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
+	sharded := flag.Bool("sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
 	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
 	directory := flag.String(
 		"directory",
@@ -73,6 +74,13 @@ func main() {
 			measure = func() error { return makeNoise(ctx, *told) }
 		}
 		if err := measure(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *sharded {
+		if err := runSharded(ctx, s); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

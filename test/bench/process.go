@@ -23,7 +23,9 @@ import (
 type process struct {
 	name     string
 	commands []*exec.Cmd
-	config   *rest.Config
+	// others are the numbers of processes that something else has started.
+	others []int
+	config *rest.Config
 	// connections, which clients use in turn
 	connections []*http.Client
 	// cluster returns the path of a cluster.

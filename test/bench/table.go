@@ -14,6 +14,20 @@ type row struct {
 	// Budget is a text. Met is whether the figure is within the budget.
 	Budget string
 	Met    bool
+	// Pair names both sides, if they are not kcp and vanilla.
+	Pair *pair `json:",omitempty"`
+}
+
+// pair names what is compared: what is measured, and the baseline.
+type pair struct{ Ours, Baseline string }
+
+var withVanilla = pair{"kcp", "vanilla"}
+
+func (r row) pair() pair {
+	if r.Pair == nil {
+		return withVanilla
+	}
+	return *r.Pair
 }
 
 // latency is the latency of the requests of a load, and the processor time of the server for each, in milliseconds.
@@ -65,7 +79,8 @@ func (l *latency) String() string {
 }
 
 func (r row) String() string {
-	return fmt.Sprintf("%s: %s %s (%s), vanilla %s (%s)", r.What, number(r.Ours), r.Unit, r.OursLoad, number(r.Vanilla), r.VanillaLoad)
+	return fmt.Sprintf("%s: %s %s (%s), %s %s (%s)",
+		r.What, number(r.Ours), r.Unit, r.OursLoad, r.pair().Baseline, number(r.Vanilla), r.VanillaLoad)
 }
 
 func number(f float64) string {
@@ -82,7 +97,12 @@ func number(f float64) string {
 
 // printTable writes rows as Markdown.
 func printTable(w io.Writer, rows []row) {
-	fmt.Fprintln(w, "| what | unit | kcp | vanilla | ratio | budget | met | kcp: p50 / p99 / CPU ms | vanilla: p50 / p99 / CPU ms |")
+	sides := withVanilla
+	if len(rows) > 0 {
+		sides = rows[0].pair()
+	}
+	fmt.Fprintf(w, "| what | unit | %[1]s | %[2]s | ratio | budget | met | %[1]s: p50 / p99 / CPU ms | %[2]s: p50 / p99 / CPU ms |\n",
+		sides.Ours, sides.Baseline)
 	fmt.Fprintln(w, "|---|---|---:|---:|---:|---|---|---|---|")
 	for _, r := range rows {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n",

@@ -90,11 +90,16 @@ func alternate(ctx context.Context, servers []*process, clients int, s scale, wh
 	return medians, nil
 }
 
-// operations prepares the cluster and returns the loads in the order in which they are measured.
+// operations creates the cluster and returns the loads in the order in which they are measured.
 func (p *process) operations(ctx context.Context) ([]operation, error) {
 	if err := p.tenant(ctx, busy, 0); err != nil {
 		return nil, err
 	}
+	return p.loads(ctx)
+}
+
+// loads prepares objects in the cluster, and returns the loads.
+func (p *process) loads(ctx context.Context) ([]operation, error) {
 	if err := p.define(ctx, busy, widgets.Resource, 0); err != nil {
 		return nil, err
 	}

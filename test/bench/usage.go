@@ -8,16 +8,26 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
+// pids returns the numbers of the processes.
+func (p *process) pids() []int {
+	pids := slices.Clone(p.others)
+	for _, command := range p.commands {
+		pids = append(pids, command.Process.Pid)
+	}
+	return pids
+}
+
 // resident returns the resident memory of the processes in bytes.
 func (p *process) resident() float64 {
 	var sum float64
-	for _, command := range p.commands {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.Process.Pid))
+	for _, pid := range p.pids() {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			continue
 		}
@@ -130,8 +140,8 @@ func (p *process) download(ctx context.Context, path string) ([]byte, error) {
 func (p *process) cpu() time.Duration {
 	const ticksPerSecond = 100 // on every Linux that Go supports
 	var ticks int64
-	for _, command := range p.commands {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command.Process.Pid))
+	for _, pid := range p.pids() {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			continue
 		}

@@ -76,7 +76,7 @@ func (r *workspacesRun) save() error {
 // measureWorkspaces measures a server with 100, 1,000, … and n workspaces. It stores its state in directory, from which another run
 // continues.
 func measureWorkspaces(ctx context.Context, n int, directory string) (*workspacesRun, error) {
-	bin, err := programs()
+	bin, err := programs(withVanillaServer)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,9 @@ type Process struct {
 	exited  chan struct{}
 }
 
+// ID is the number that the operating system gives the process.
+func (p *Process) ID() int { return p.command.Process.Pid }
+
 // BeginProcess starts a program of this repository, and appends its output to a file. Errors call the program by name.
 func BeginProcess(name, log, program string, args ...string) (*Process, error) {
 	binary, err := Binary(program)

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
+)
+
+// organization is the workspace below root in which installations are measured. It is on shard-1.
+const organization = "bench"
+
+// throughProxy names the sides of the rows.
+var throughProxy = &pair{"through a proxy", "directly"}
+
+// shardedRun measures an installation of three shards, a cache server and two front proxies.
+type shardedRun struct {
+	scale        scale
+	installation *sharded.Installation
+	// admin is the administrator at the first front proxy.
+	admin *process
+	// direct is a tenant at the shard of the organization. first and second are the same tenant at the two front proxies. The processor time
+	// of direct and first is that of the shard.
+	direct, first, second *process
+	rows                  []row
+}
+
+// runSharded measures what front proxies and further shards add, beside the same requests to the shard itself in the same run.
+func runSharded(ctx context.Context, s scale) error {
+	bin, dir, err := prepareWith("kcp")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	err = errors.Join(os.Setenv("KCP_BIN", bin), os.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false"))
+	if err != nil {
+		return err
+	}
+	r := &shardedRun{scale: s}
+	if err := r.start(ctx, dir); err != nil {
+		return err
+	}
+	defer func() { printTable(os.Stdout, r.rows) }() // the available rows, if the rest fails
+	measures := []func(context.Context) error{r.requests, r.events, r.usable, r.elsewhere, r.changes}
+	for _, measure := range measures {
+		if err = measure(ctx); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, r.installation.Stop())
+}
+
+// start starts the processes, and creates the organization.
+func (r *shardedRun) start(ctx context.Context, dir string) error {
+	options := sharded.Options{Shards: 2, Cache: true, Proxies: 2}
+	options.Users, options.ProxyUsers = sharded.TestUsers()
+	var err error
+	if r.installation, err = sharded.Start(filepath.Join(dir, "sharded"), options); err != nil {
+		return err
+	}
+	shard := r.installation.Shards[1]
+	r.direct = at(shard, kcptest.Alice, shard.ID())
+	r.first = at(r.installation.Proxies[0], kcptest.Alice, shard.ID())
+	r.second = at(r.installation.Proxies[1], kcptest.Alice)
+	r.admin = at(r.installation.Proxies[0], kcptest.Masters)
+	for _, p := range []*process{r.direct, r.first, r.second, r.admin} {
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := r.createUntilReady(ctx, r.admin, "root", 0, kcptest.On(shard.Name, kcptest.Workspace(organization, "", ""))); err != nil {
+		return err
+	}
+	return errors.Join(r.grant(ctx), r.locate(ctx))
+}
+
+// locate lets direct use the name of the logical cluster: a shard alone does not know the path to it.
+func (r *shardedRun) locate(ctx context.Context) error {
+	client, err := r.admin.dynamic("root", 0)
+	if err != nil {
+		return err
+	}
+	ws, err := client.Resource(kcptest.Workspaces).Get(ctx, organization, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	name, _, _ := unstructured.NestedString(ws.Object, "spec", "cluster")
+	r.direct.cluster = func(string) string { return "/clusters/" + name }
+	return nil
+}
+
+// at returns a process of an installation for clients of a user. pids are the processes whose processor time is measured.
+func at(p *sharded.Process, user kcptest.User, pids ...int) *process {
+	c := p.Server().Config(user)
+	return &process{
+		name: p.Name, others: pids,
+		config:  &rest.Config{Host: p.URL, BearerToken: user.Token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: c.CAData}},
+		cluster: path,
+	}
+}
+
+// path returns the path of a cluster: the organization, unless it is a path from root.
+func path(cluster string) string {
+	if cluster == busy {
+		cluster = "root:" + organization
+	}
+	return "/clusters/" + cluster
+}
+
+// grant gives the tenant all permissions in the organization.
+func (r *shardedRun) grant(ctx context.Context) error {
+	kube, err := r.admin.kube("root:"+organization, 0)
+	if err != nil {
+		return err
+	}
+	for _, role := range []string{kcptest.EntryRole, "cluster-admin"} {
+		_, err := kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kcptest.Alice.Name}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *shardedRun) add(rows ...row) {
+	for i := range rows {
+		rows[i].Pair = throughProxy
+	}
+	r.rows = append(r.rows, report(rows)...)
+}
+
+// requests compares requests through a front proxy with requests to the shard.
+func (r *shardedRun) requests(ctx context.Context) error {
+	servers := []*process{r.first, r.direct}
+	operations := map[*process][]operation{}
+	for _, p := range servers {
+		var err error
+		if operations[p], err = p.loads(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	for i, o := range operations[r.first] {
+		if r.scale.only != nil && !r.scale.only.MatchString(o.name) {
+			continue
+		}
+		for _, clients := range []int{1, 32} {
+			what := fmt.Sprintf("%s, %d clients", o.name, clients)
+			got, err := alternate(ctx, servers, clients, r.scale, what, func(p *process) operation { return operations[p][i] })
+			if err != nil {
+				return err
+			}
+			r.add(hop(what, got[0], got[1])...)
+		}
+	}
+	return nil
+}
+
+// hop returns the figures that a front proxy has a budget for.
+func hop(what string, proxied, direct load) []row {
+	latency := throughputRow(what+": p50", "ms", proxied, direct, 0)
+	latency.Ours, latency.Vanilla = milliseconds(proxied.p50), milliseconds(direct.p50)
+	latency.Budget, latency.Met = "≤ 1.10 ×", latency.Ours <= 1.10*latency.Vanilla
+	perSecond := func(l load) float64 { return float64(time.Second) / float64(max(l.cpu, 1)) }
+	cpu := row{What: what + ", for each second of processor time of the shard", Unit: "1/s", Budget: "≥ 0.85 ×"}
+	cpu.Ours, cpu.Vanilla = perSecond(proxied), perSecond(direct)
+	cpu.Met = cpu.Ours >= 0.85*cpu.Vanilla
+	return []row{latency, cpu}
+}
+
+// events compares events at watchers.
+func (r *shardedRun) events(ctx context.Context) error {
+	rows, err := events(ctx, r.first, r.direct, r.scale)
+	r.add(rows...)
+	return err
+}
+
+// usable measures how long after its acknowledgement a workspace can be used through another front proxy.
+func (r *shardedRun) usable(ctx context.Context) error {
+	wrong := map[int]int{}
+	var mu sync.Mutex
+	l, err := pace(ctx, 200, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+		name := fmt.Sprintf("usable-%d", i)
+		client, err := r.first.dynamic(busy, i)
+		if err != nil {
+			return 0, err
+		}
+		if _, err := client.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
+			return 0, err
+		}
+		return took(func() error {
+			return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+				code, _, err := r.second.do(ctx, i, http.MethodGet, path("root:"+organization+":"+name)+"/api/v1/namespaces/default", "")
+				if code != http.StatusOK {
+					mu.Lock()
+					wrong[code]++
+					mu.Unlock()
+				}
+				return code == http.StatusOK, err
+			})
+		})
+	})
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("created, until usable through another proxy, at %.0f of 200 a second: p99", l.perSecond)
+	r.add(limit(what, l.p99, 50*time.Millisecond),
+		row{
+			What: "responses 403 or 404 for these workspaces", Ours: float64(wrong[403] + wrong[404]), Budget: "0",
+			Met: wrong[403]+wrong[404] == 0,
+		})
+	return nil
+}
+
+// elsewhere measures the creation of workspaces on another shard than that of their parent.
+func (r *shardedRun) elsewhere(ctx context.Context) error {
+	create := func(ctx context.Context, client int, name string) (time.Duration, error) {
+		return r.createUntilReady(ctx, r.first, busy, client, kcptest.On(r.installation.Shards[2].Name, kcptest.Workspace(name, "", "")))
+	}
+	fast, err := drive(ctx, 16, 10*r.scale.slice, func(ctx context.Context, client, i int) error {
+		_, err := create(ctx, client, fmt.Sprintf("fast-%d-%d", client, i))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.add(row{
+		What: "creation on another shard until Ready, 16 clients", Unit: "1/s", Ours: fast.perSecond, Budget: "≥ 500",
+		Met: fast.perSecond >= 500,
+	})
+	slow, err := pace(ctx, 100, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+		return create(ctx, i, fmt.Sprintf("slow-%d", i))
+	})
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("creation on another shard until Ready, at %.0f of 100 a second: p99", slow.perSecond)
+	r.add(limit(what, slow.p99, 50*time.Millisecond))
+	return nil
+}
+
+// createUntilReady creates a workspace, and returns how long it took until it was Ready.
+func (r *shardedRun) createUntilReady(
+	ctx context.Context, p *process, parent string, connection int, ws *unstructured.Unstructured,
+) (time.Duration, error) {
+	client, err := p.dynamic(parent, connection)
+	if err != nil {
+		return 0, err
+	}
+	workspaces := client.Resource(kcptest.Workspaces)
+	return took(func() error {
+		got, err := workspaces.Create(ctx, ws, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			if phase, _, _ := unstructured.NestedString(got.Object, "status", "phase"); phase == "Ready" {
+				return true, nil
+			}
+			got, err = workspaces.Get(ctx, ws.GetName(), metav1.GetOptions{})
+			return false, err
+		})
+	})
+}
+
+// changes measures how long after a change of an export its new version is served on another shard.
+func (r *shardedRun) changes(ctx context.Context) error {
+	consumer := kcptest.On(r.installation.Shards[2].Name, kcptest.Workspace("consumer", "", ""))
+	if _, err := r.createUntilReady(ctx, r.first, busy, 0, consumer); err != nil {
+		return err
+	}
+	if err := r.first.publish(ctx, 1); err != nil {
+		return err
+	}
+	if err := r.first.bindPublished(ctx); err != nil {
+		return err
+	}
+	var all []time.Duration
+	for version := 2; version < 2+4*r.scale.rounds; version++ {
+		if err := r.first.publish(ctx, version); err != nil {
+			return err
+		}
+		d, err := took(func() error { return r.first.waitForVersion(ctx, version) })
+		if err != nil {
+			return err
+		}
+		all = append(all, d)
+	}
+	l := summarize(all, time.Second)
+	r.add(limit("change of an export until served on another shard: p99", l.p99, 500*time.Millisecond))
+	return nil
+}
+
+var exportResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
+
+const (
+	publishedGroup = "published.example.com"
+	consumerPath   = "root:" + organization + ":consumer"
+)
+
+// publish creates a schema with a further version, and lets the export refer to it.
+func (p *process) publish(ctx context.Context, version int) error {
+	base := path(busy) + "/apis/apis.kcp.io/"
+	name := fmt.Sprintf("change-%d.parts.%s", version, publishedGroup)
+	served := []any{partVersion("v1", true)}
+	if version > 1 {
+		served = append(served, partVersion(fmt.Sprintf("v%d", version), false))
+	}
+	_, err := p.send(ctx, 0, http.MethodPost, base+"v1alpha1/apiresourceschemas", map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"group": publishedGroup, "scope": "Namespaced", "versions": served,
+			"names": map[string]any{"plural": "parts", "singular": "part", "kind": "Part", "listKind": "PartList"},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	export := map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": "parts"},
+		"spec": map[string]any{"resources": []any{map[string]any{
+			"group": publishedGroup, "name": "parts", "schema": name, "storage": map[string]any{"crd": map[string]any{}},
+		}}},
+	}
+	client, err := p.dynamic(busy, 0)
+	if err != nil {
+		return err
+	}
+	exports := client.Resource(exportResource)
+	if version == 1 {
+		_, err = exports.Create(ctx, &unstructured.Unstructured{Object: export}, metav1.CreateOptions{})
+		return err
+	}
+	_, err = exports.Apply(ctx, "parts", &unstructured.Unstructured{Object: export}, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+	return err
+}
+
+func partVersion(name string, storage bool) map[string]any {
+	return map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{"type": "object"}}
+}
+
+// bindPublished binds the export in the consumer.
+func (p *process) bindPublished(ctx context.Context) error {
+	_, err := p.send(ctx, 0, http.MethodPost, path(consumerPath)+"/apis/apis.kcp.io/v1alpha2/apibindings", map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": "parts"},
+		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": "root:" + organization, "name": "parts"}}},
+	})
+	if err != nil {
+		return err
+	}
+	return p.waitForVersion(ctx, 1)
+}
+
+// waitForVersion returns when the consumer serves a version of the published API.
+func (p *process) waitForVersion(ctx context.Context, version int) error {
+	url := fmt.Sprintf("%s/apis/%s/v%d/namespaces/default/parts", path(consumerPath), publishedGroup, version)
+	return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		code, _, err := p.do(ctx, 0, http.MethodGet, url, "")
+		return code == http.StatusOK, err
+	})
+}
+
+// mostOpen limits the calls that have not returned, for machines that do not reach the rate.
+const mostOpen = 64
+
+// pace calls operation at a rate for a duration, whether or not the calls before have returned, and returns the times that they say.
+func pace(
+	ctx context.Context, perSecond int, duration time.Duration, operation func(ctx context.Context, i int) (time.Duration, error),
+) (load, error) {
+	var (
+		group errgroup.Group
+		mu    sync.Mutex
+		all   []time.Duration
+	)
+	group.SetLimit(mostOpen)
+	ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer ticker.Stop()
+	begin := time.Now()
+	for i := 0; time.Since(begin) < duration; i++ {
+		select {
+		case <-ctx.Done():
+			return load{}, ctx.Err()
+		case <-ticker.C:
+		}
+		group.Go(func() error {
+			d, err := operation(ctx, i)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, d)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return load{}, err
+	}
+	return summarize(slices.Clone(all), time.Since(begin)), nil
+}
+
+func took(do func() error) (time.Duration, error) {
+	begin := time.Now()
+	err := do()
+	return time.Since(begin), err
+}
+
+// limit is a row without a baseline.
+func limit(what string, got, most time.Duration) row {
+	return row{What: what, Unit: "ms", Ours: milliseconds(got), Budget: fmt.Sprintf("≤ %d ms", most.Milliseconds()), Met: got <= most}
+}
