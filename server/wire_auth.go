@@ -47,7 +47,7 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		bearertoken.New(authenticator.WrapAudienceAgnosticToken(config.APIAudiences, tokens)),
 		union.New(own, bearertoken.New(virtual.AtHome(ofTypes))),
 	)
-	everywhere := installation.authenticate(all, own, config.RequestHeaderConfig, up.generic.Serializer)
+	everywhere := installation.authenticate(all, own, config.RequestHeaderConfig, config.APIAudiences, up.generic.Serializer)
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
 		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, everywhere)),

@@ -27,7 +27,7 @@ func (i *installation) holds(cluster logicalcluster.Name) bool {
 // authenticate adds the users that other shards and front proxies vouch for to those of all. own authenticates the tokens of this shard.
 // headers are those in which a front proxy describes users.
 func (i *installation) authenticate(all, own authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig,
-	s runtime.NegotiatedSerializer) authenticator.Request {
+	audiences authenticator.Audiences, s runtime.NegotiatedSerializer) authenticator.Request {
 	if i == nil {
 		return all
 	}
@@ -38,7 +38,12 @@ func (i *installation) authenticate(all, own authenticator.Request, headers *aut
 			return peers.Call[authentication.TokenQuestion, authentication.Verdict](ctx, i.clients, shard, authentication.CallVerdict, q)
 		},
 	})
-	return authentication.FromProxies(union.New(all, i.verdicts.Authenticator()), headers)
+	all = union.New(all, i.verdicts.Authenticator())
+	if headers != nil {
+		proxies := peers.NewVerifier(headers.CAContentProvider, clock.RealClock{})
+		all = union.New(authentication.Stated(headers, proxies, audiences), all)
+	}
+	return authentication.FromProxies(all, headers)
 }
 
 // withVerdicts gets the verdicts of other shards on service account tokens.

@@ -26,8 +26,8 @@ func (c caller) user() user.Info { return &user.DefaultInfo{Name: c.name} }
 
 // access decides who may do what.
 type access struct {
-	// peers are the authorities of the certificates of shards.
-	peers peers.Authorities
+	// peers verifies the certificates of shards.
+	peers *peers.Verifier
 	// administrators authenticates other clients.
 	administrators authenticator.Request
 	// administratorsWrite lets administrators write.
@@ -44,7 +44,7 @@ func (a access) callerOf(r *http.Request) (caller, error) {
 		return caller{}, apierrors.NewUnauthorized("the cache server requires the client certificate of a shard")
 	}
 	if a.peers != nil {
-		if peer, err := peers.Verify(presented, a.peers); err == nil {
+		if peer, err := a.peers.Identify(presented); err == nil {
 			c := caller{name: peer.String()}
 			if peer.Kind == peers.Shard {
 				c.shard = peer.Name

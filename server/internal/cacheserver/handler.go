@@ -70,10 +70,14 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{
+	h := &Handler{
 		config: config, limits: l, resources: all,
-		access: access{config.Peers, config.Administrators, config.AdministratorsWrite},
-	}, nil
+		access: access{administrators: config.Administrators, administratorsWrite: config.AdministratorsWrite},
+	}
+	if config.Peers != nil {
+		h.access.peers = peers.NewVerifier(config.Peers, clock.RealClock{})
+	}
+	return h, nil
 }
 
 // WithCache passes requests for the API of a cache server to cache, and others to next. It must be called before authentication: shards are

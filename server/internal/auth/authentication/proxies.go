@@ -40,6 +40,25 @@ func FromProxies(inner authenticator.Request, headers *authenticatorfactory.Requ
 	})
 }
 
+// Stated authenticates the users whom front proxies describe in headers, as upstream does, but verifies the certificate of a connection
+// once. It has no opinion on other requests, nor on certificates that are not valid. FromProxies must limit the headers before.
+func Stated(headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Verifier, audiences authenticator.Audiences) authenticator.Request {
+	described := authenticator.WrapAudienceAgnosticRequest(audiences, headerrequest.NewDynamic(
+		headers.UsernameHeaders, headers.UIDHeaders, headers.GroupHeaders, headers.ExtraHeaderPrefixes))
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if r.TLS == nil || proxies.Verify(r.TLS.PeerCertificates) != nil || !named(headers, r) {
+			return nil, false, nil
+		}
+		return described.AuthenticateRequest(r)
+	})
+}
+
+// named reports whether the common name of a valid certificate is that of a front proxy. Without names, all are.
+func named(headers *authenticatorfactory.RequestHeaderConfig, r *http.Request) bool {
+	names := headers.AllowedClientNames.Value()
+	return len(names) == 0 || slices.Contains(names, r.TLS.PeerCertificates[0].Subject.CommonName)
+}
+
 // isOtherPeer reports whether the client has the certificate of a peer that is not a front proxy.
 func isOtherPeer(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !peers.IsPeer(r.TLS.PeerCertificates[0]) {

@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/peers/peerstest"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -97,6 +101,39 @@ func TestOnlyProxiesAmongThePeersDescribeUsers(t *testing.T) {
 	} {
 		if got := described(t, headers, c.uris...); (got != nil) != c.want {
 			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+func TestHeadersCountOnlyFromNamedCertificatesOfTheAuthorityOfProxies(t *testing.T) {
+	proxies, others := peerstest.NewAuthority(t), peerstest.NewAuthority(t)
+	headers := *testHeaders
+	headers.AllowedClientNames = headerrequest.StaticStringSlice{"front"}
+	verifier := peers.NewVerifier(proxies, clock.RealClock{})
+	stated := Stated(&headers, verifier, authenticator.Audiences{"kcp"})
+	for name, c := range map[string]struct {
+		certificates []*x509.Certificate
+		user         string
+		want         bool
+	}{
+		"a proxy that is named":     {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, "alice", true},
+		"a proxy without a user":    {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, "", false},
+		"a proxy that is not named": {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "back").Leaf}, "alice", false},
+		"another authority":         {[]*x509.Certificate{others.Peer(t, peers.Proxy, "front").Leaf}, "alice", false},
+		"no certificate":            {nil, "alice", false},
+	} {
+		r := requestAt("a")
+		r.TLS = &tls.ConnectionState{PeerCertificates: c.certificates}
+		if c.user != "" {
+			r.Header.Set("X-Remote-User", c.user)
+		}
+		response, ok, err := stated.AuthenticateRequest(r)
+		if err != nil || ok != c.want {
+			t.Errorf("%s: got %t, %v", name, ok, err)
+			continue
+		}
+		if ok && (response.User.GetName() != c.user || len(response.Audiences) != 0) {
+			t.Errorf("%s: got %+v", name, response)
 		}
 	}
 }

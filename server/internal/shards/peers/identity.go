@@ -71,31 +71,6 @@ type Authorities interface {
 	VerifyOptions() (x509.VerifyOptions, bool)
 }
 
-// Verify returns the identity of a peer from the certificates that it presented, its own first. The connection must have shown that the
-// peer has the key.
-func Verify(presented []*x509.Certificate, authorities Authorities) (Identity, error) {
-	if len(presented) == 0 {
-		return Identity{}, fmt.Errorf("no client certificate")
-	}
-	options, ok := authorities.VerifyOptions()
-	if !ok {
-		return Identity{}, fmt.Errorf("the authorities of peers are not loaded")
-	}
-	if options.Intermediates == nil {
-		options.Intermediates = x509.NewCertPool()
-	} else {
-		options.Intermediates = options.Intermediates.Clone()
-	}
-	for _, certificate := range presented[1:] {
-		options.Intermediates.AddCert(certificate)
-	}
-	options.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if _, err := presented[0].Verify(options); err != nil {
-		return Identity{}, err
-	}
-	return IdentityOf(presented[0])
-}
-
 // ParseIdentity returns the identity in the first certificate of a PEM file, without verifying it.
 func ParseIdentity(text []byte) (Identity, error) {
 	certificates, err := cert.ParseCertsPEM(text)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/utils/clock"
 )
 
 // Prefix is the path of all calls.
@@ -30,9 +31,9 @@ const (
 
 // Server serves the calls of peers at Prefix. Add calls before it serves.
 type Server struct {
-	authorities Authorities
-	serializer  runtime.NegotiatedSerializer
-	calls       map[string]call
+	verifier   *Verifier
+	serializer runtime.NegotiatedSerializer
+	calls      map[string]call
 
 	mu      sync.Mutex
 	running map[load]int
@@ -53,7 +54,7 @@ type call struct {
 
 // NewServer returns a server for peers whose certificates authorities have signed. serializer encodes errors.
 func NewServer(authorities Authorities, serializer runtime.NegotiatedSerializer) *Server {
-	return &Server{authorities: authorities, serializer: serializer, calls: map[string]call{}, running: map[load]int{}}
+	return &Server{verifier: NewVerifier(authorities, clock.RealClock{}), serializer: serializer, calls: map[string]call{}, running: map[load]int{}}
 }
 
 // Handle adds a call, which peers of the allowed kinds send by POST. f decides whether this peer may do it.
@@ -150,7 +151,7 @@ func (s *Server) Caller(r *http.Request) (Identity, error) {
 	if r.TLS == nil {
 		return Identity{}, errors.New("the connection is not encrypted")
 	}
-	return Verify(r.TLS.PeerCertificates, s.authorities)
+	return s.verifier.Identify(r.TLS.PeerCertificates)
 }
 
 func (s *Server) begin(key load) bool {
