@@ -42,7 +42,8 @@ func watchNamespace(ctx context.Context, p *process) (*audience, error) {
 	if a.kube, err = p.kube(busy, 0); err != nil {
 		return nil, err
 	}
-	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}, metav1.CreateOptions{})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace}}
+	_, err = a.kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	if ignoreExists(err) != nil {
 		return nil, err
 	}

@@ -42,7 +42,8 @@ func FromProxies(inner authenticator.Request, headers *authenticatorfactory.Requ
 
 // Stated authenticates the users whom front proxies describe in headers, as upstream does, but verifies the certificate of a connection
 // once. It has no opinion on other requests, nor on certificates that are not valid. FromProxies must limit the headers before.
-func Stated(headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Verifier, audiences authenticator.Audiences) authenticator.Request {
+func Stated(headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Verifier,
+	audiences authenticator.Audiences) authenticator.Request {
 	described := authenticator.WrapAudienceAgnosticRequest(audiences, headerrequest.NewDynamic(
 		headers.UsernameHeaders, headers.UIDHeaders, headers.GroupHeaders, headers.ExtraHeaderPrefixes))
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {

@@ -54,7 +54,8 @@ type call struct {
 
 // NewServer returns a server for peers whose certificates authorities have signed. serializer encodes errors.
 func NewServer(authorities Authorities, serializer runtime.NegotiatedSerializer) *Server {
-	return &Server{verifier: NewVerifier(authorities, clock.RealClock{}), serializer: serializer, calls: map[string]call{}, running: map[load]int{}}
+	verifier := NewVerifier(authorities, clock.RealClock{})
+	return &Server{verifier: verifier, serializer: serializer, calls: map[string]call{}, running: map[load]int{}}
 }
 
 // Handle adds a call, which peers of the allowed kinds send by POST. f decides whether this peer may do it.
