@@ -40,7 +40,7 @@ func FromProxies(inner authenticator.Request, headers *authenticatorfactory.Requ
 	})
 }
 
-// Stated authenticates the users whom front proxies describe in headers, as upstream does, but verifies the certificate of a connection
+// Stated authenticates the users that front proxies describe in headers, as upstream does, but verifies the certificate of a connection
 // once. It has no opinion on other requests, nor on certificates that are not valid. FromProxies must limit the headers before.
 func Stated(headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Verifier,
 	audiences authenticator.Audiences) authenticator.Request {
