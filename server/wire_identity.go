@@ -34,6 +34,7 @@ func (i *installation) authenticate(all, own authenticator.Request, headers *aut
 	peers.Handle(i.calls, authentication.CallVerdict, []peers.Kind{peers.Shard, peers.Proxy}, authentication.Judge(own, i.holds))
 	i.verdicts = authentication.NewVerdicts(authentication.VerdictsConfig{
 		Shard: i.opts.ShardName, Holder: i.holders.Holder, Serializer: s, Clock: clock.RealClock{},
+		Holds: i.holds, Locate: i.workspaces.NewLocator(i.shardNames).Locate,
 		Ask: func(ctx context.Context, shard string, q authentication.TokenQuestion) (authentication.Verdict, error) {
 			return peers.Call[authentication.TokenQuestion, authentication.Verdict](ctx, i.clients, shard, authentication.CallVerdict, q)
 		},

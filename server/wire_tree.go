@@ -42,6 +42,15 @@ func (i *installation) knownShards() []tree.Shard {
 	return shards
 }
 
+// shardNames returns the names of the shards.
+func (i *installation) shardNames() []string {
+	var names []string
+	for _, s := range i.knownShards() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // withMarkers refuses the requests that front proxies send to the wrong shard.
 func (i *installation) withMarkers(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	if i == nil {

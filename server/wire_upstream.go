@@ -69,7 +69,11 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	if err != nil {
 		return nil, err
 	}
-	controlPlane.ServiceAccountIssuer = authentication.Generator{TokenGenerator: controlPlane.ServiceAccountIssuer}
+	issuer := authentication.Generator{TokenGenerator: controlPlane.ServiceAccountIssuer}
+	if opts.Sharding.Enabled() {
+		issuer.Shard = opts.ShardName
+	}
+	controlPlane.ServiceAccountIssuer = issuer
 	secretIssuer, err := newSecretIssuer(opts.SecretTokenKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--service-account-private-key-file: %s: %w", opts.SecretTokenKeyFile, err)

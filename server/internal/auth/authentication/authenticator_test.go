@@ -112,7 +112,7 @@ func newAuthority(t testing.TB, existing accounts) authority {
 		}
 		return &authenticator.Response{User: &user.DefaultInfo{Name: name, Extra: extra}}, true, nil
 	})
-	return authority{plain, Generator{plain}, union.New(certificate, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))}
+	return authority{plain, Generator{TokenGenerator: plain}, union.New(certificate, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))}
 }
 
 // token returns one of ns/bot with a UID, issued in a cluster; without a cluster, it carries no claim.

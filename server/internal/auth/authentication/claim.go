@@ -1,6 +1,7 @@
 package authentication
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -16,6 +17,8 @@ import (
 const (
 	kubernetesClaim  = "kubernetes.io"
 	clusterNameClaim = "clusterName"
+	// The claim with the shard that signed the token, which may hold the cluster.
+	shardClaim = "shard"
 	// The claim in tokens in Secrets, whose private claims are flat.
 	legacyClusterClaim = "kubernetes.io/serviceaccount/clusterName"
 	legacySubjectClaim = "kubernetes.io/serviceaccount/namespace"
@@ -23,8 +26,11 @@ const (
 	maxTokenLength = 16 << 10
 )
 
-// Generator signs service account tokens that carry the logical cluster of the context.
-type Generator struct{ serviceaccount.TokenGenerator }
+// Generator signs service account tokens that carry the logical cluster of the context, and this shard if it is one of several.
+type Generator struct {
+	serviceaccount.TokenGenerator
+	Shard string
+}
 
 // GenerateToken implements serviceaccount.TokenGenerator.
 func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privateClaims any) (string, error) {
@@ -52,6 +58,9 @@ func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privat
 		nested = map[string]any{}
 	}
 	nested[clusterNameClaim] = string(cluster)
+	if g.Shard != "" {
+		nested[shardClaim] = g.Shard
+	}
 	private[kubernetesClaim] = nested
 	return g.TokenGenerator.GenerateToken(ctx, claims, private)
 }
@@ -59,32 +68,37 @@ func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privat
 // ClaimedCluster returns the logical cluster that a token claims, or an empty name if it claims none. The signature is
 // not checked: use the result only to look up the account.
 func ClaimedCluster(token string) logicalcluster.Name {
+	cluster, _ := claimedPlace(token)
+	return cluster
+}
+
+// claimedPlace returns the logical cluster that a token claims, and the shard that it names, if any. Both are empty if it claims no
+// cluster.
+func claimedPlace(token string) (cluster logicalcluster.Name, shard string) {
 	if len(token) > maxTokenLength {
-		return ""
+		return "", ""
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return ""
+		return "", ""
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	var claims struct {
 		Kubernetes struct {
 			ClusterName string `json:"clusterName"`
+			Shard       string `json:"shard"`
 		} `json:"kubernetes.io"`
 		Legacy string `json:"kubernetes.io/serviceaccount/clusterName"`
 	}
 	if json.Unmarshal(payload, &claims) != nil {
-		return ""
+		return "", ""
 	}
-	name := claims.Kubernetes.ClusterName
-	if name == "" {
-		name = claims.Legacy
-	}
+	name := cmp.Or(claims.Kubernetes.ClusterName, claims.Legacy)
 	if !logicalcluster.ValidPath(name) {
-		return ""
+		return "", ""
 	}
-	return logicalcluster.Name(name)
+	return logicalcluster.Name(name), claims.Kubernetes.Shard
 }

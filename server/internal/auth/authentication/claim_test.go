@@ -51,7 +51,7 @@ func TestTokensInBothFormatsHaveTheirCluster(t *testing.T) {
 	_, legacy := serviceaccount.LegacyClaims(corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bot"}}, corev1.Secret{})
 	for name, private := range map[string]any{"of a secret": legacy, "requested": map[string]any{"kubernetes.io": map[string]any{"namespace": "ns"}}, "empty": nil} {
 		r := &recorder{}
-		if _, err := (Generator{r}).GenerateToken(logicalcluster.WithName(context.Background(), "a"), &jwt.Claims{}, private); err != nil {
+		if _, err := (Generator{TokenGenerator: r}).GenerateToken(logicalcluster.WithName(context.Background(), "a"), &jwt.Claims{}, private); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -63,7 +63,7 @@ func TestTokensInBothFormatsHaveTheirCluster(t *testing.T) {
 			t.Errorf("%s: %s claims %q", name, encoded, got)
 		}
 	}
-	if _, err := (Generator{&recorder{}}).GenerateToken(context.Background(), &jwt.Claims{}, nil); err == nil {
+	if _, err := (Generator{TokenGenerator: &recorder{}}).GenerateToken(context.Background(), &jwt.Claims{}, nil); err == nil {
 		t.Error("a token without a cluster is signed")
 	}
 }

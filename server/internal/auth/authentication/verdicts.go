@@ -46,6 +46,11 @@ type VerdictsConfig struct {
 	Shard string
 	// Holder returns the shard that holds a logical cluster.
 	Holder func(logicalcluster.Name) (shard string, epoch uint64, known bool)
+	// Holds reports whether this shard has a logical cluster.
+	Holds func(logicalcluster.Name) bool
+	// Locate returns the shard that holds a cluster that Holder does not know, for a request to the cluster asker, and an empty name if no
+	// shard does. hint is a shard that may hold it, or empty.
+	Locate func(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (shard string, err error)
 	// Ask sends CallVerdict to a shard.
 	Ask        func(ctx context.Context, shard string, q TokenQuestion) (Verdict, error)
 	Serializer runtime.NegotiatedSerializer
@@ -56,7 +61,7 @@ type VerdictsConfig struct {
 //
 // Invariants:
 //   - A token is sent to one shard only: the one that holds the cluster that the token claims. A token that claims a cluster of this shard,
-//     an unknown one, or none is sent to no shard.
+//     one that no shard holds, or none is sent to no shard.
 //   - A verdict is only about service accounts of that cluster.
 //   - Without an answer, nothing is authenticated: the client gets 503, or 429 beyond the limits.
 type Verdicts struct {
@@ -115,13 +120,13 @@ func (v *Verdicts) Authenticator() authenticator.Request {
 
 // of returns the service account of a token that another shard decides about, and nil for other and for invalid tokens.
 func (v *Verdicts) of(ctx context.Context, token string) (*authenticator.Response, error) {
-	claimed := ClaimedCluster(token)
-	if claimed == "" {
+	claimed, hint := claimedPlace(token)
+	if claimed == "" || v.config.Holds(claimed) {
 		return nil, nil
 	}
-	shard, _, known := v.config.Holder(claimed)
-	if !known || shard == v.config.Shard {
-		return nil, nil
+	shard, err := v.holder(ctx, claimed, hint)
+	if err != nil || shard == "" || shard == v.config.Shard {
+		return nil, err
 	}
 	verdict, err := v.ask(ctx, shard, claimed, token)
 	if err != nil {
@@ -132,6 +137,27 @@ func (v *Verdicts) of(ctx context.Context, token string) (*authenticator.Respons
 		return nil, nil
 	}
 	return response, nil
+}
+
+// holder returns the shard that holds a cluster, an empty name if no shard does.
+func (v *Verdicts) holder(ctx context.Context, cluster logicalcluster.Name, hint string) (string, error) {
+	if shard, _, known := v.config.Holder(cluster); known {
+		return shard, nil
+	}
+	asker, _ := logicalcluster.NameFrom(ctx) // empty for requests without a cluster, which share one budget
+	shard, err := v.config.Locate(ctx, cluster, asker, hint)
+	if err != nil && !apierrors.IsTooManyRequests(err) {
+		err = unlocated(cluster, err)
+	}
+	return shard, err
+}
+
+// unlocated returns the error for clients if the holder of a cluster was not found because shards did not respond.
+func unlocated(cluster logicalcluster.Name, err error) error {
+	result := apierrors.NewServiceUnavailable(
+		fmt.Sprintf("finding the shard of logical cluster %s, to which the service account belongs: %v: retry the request", cluster, err))
+	result.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return result
 }
 
 func (v *Verdicts) ask(ctx context.Context, shard string, claimed logicalcluster.Name, token string) (Verdict, error) {

@@ -24,19 +24,30 @@ type twoShards struct {
 	*Verdicts
 	eu, us authority
 	clock  *clocktesting.FakeClock
+	placed map[logicalcluster.Name]string
 	asked  []string
-	err    error
-	answer *Verdict // instead of that of us
+	// located is the answer of Locate by cluster, hints what it got.
+	located map[logicalcluster.Name]string
+	hints   []string
+	lost    error
+	err     error
+	answer  *Verdict // instead of that of us
 }
 
 func newTwoShards(t *testing.T) *twoShards {
 	t.Helper()
 	s := &twoShards{eu: newAuthority(t, accounts{"a": "1"}), us: newAuthority(t, accounts{"b": "2"}), clock: clocktesting.NewFakeClock(time.Now())}
+	s.placed = map[logicalcluster.Name]string{"a": "eu", "b": "us"}
 	judge := Judge(Wrap(s.us.upstream), func(c logicalcluster.Name) bool { return c == "b" })
 	s.Verdicts = NewVerdicts(VerdictsConfig{
 		Shard: "eu", Clock: s.clock, Serializer: legacyscheme.Codecs,
+		Holds: func(cluster logicalcluster.Name) bool { return cluster == "a" },
+		Locate: func(_ context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+			s.hints = append(s.hints, fmt.Sprintf("%s for %s at %q", cluster, asker, hint))
+			return s.located[cluster], s.lost
+		},
 		Holder: func(cluster logicalcluster.Name) (string, uint64, bool) {
-			shard, known := map[logicalcluster.Name]string{"a": "eu", "b": "us"}[cluster]
+			shard, known := s.placed[cluster]
 			return shard, 1, known
 		},
 		Ask: func(ctx context.Context, shard string, q TokenQuestion) (Verdict, error) {
@@ -104,6 +115,34 @@ func TestTheHolderDecidesAboutAToken(t *testing.T) {
 	}
 	if got := s.login(t, bearing(own)...); got[:3] == "401" {
 		t.Errorf("an account of eu: got %s", got)
+	}
+}
+
+func TestAClusterThatSharesNothingIsLocated(t *testing.T) {
+	s := newTwoShards(t)
+	delete(s.placed, "b")
+	token := s.us.token(t, "b", "2")
+	if got := s.login(t, bearing(token)...); got != "401" || len(s.asked) != 0 {
+		t.Errorf("no shard holds the cluster: got %s after asking %q", got, s.asked)
+	}
+	s.located = map[logicalcluster.Name]string{"b": "us"}
+	if got := s.login(t, bearing(token)...); got != botOfB {
+		t.Errorf("the cluster is located: got %s", got)
+	}
+	s.us.generator = Generator{TokenGenerator: s.us.plain, Shard: "us"}
+	s.hints = nil
+	s.login(t, bearing(s.us.token(t, "b", "2"))...)
+	if want := []string{`b for a at "us"`}; !slices.Equal(s.hints, want) {
+		t.Errorf("the shard that signed is asked first: got %q, want %q", s.hints, want)
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{{errors.New("cut"), "503"}, {apierrors.NewTooManyRequests("", 1), "429"}} {
+		s.lost = tc.err
+		if got := s.login(t, bearing(token)...); got != tc.want {
+			t.Errorf("%v: got %s", tc.err, got)
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ func (c *Calls) Serve(s *peers.Server) {
 	peers.Handle(s, callStates, shards, c.states)
 	peers.Handle(s, callReport, shards, c.report)
 	peers.Handle(s, callRecord, shards, c.record)
+	peers.Handle(s, callLocate, shards, c.locate)
 }
 
 // create creates the logical cluster of a Workspace of the caller.

@@ -26,6 +26,7 @@ const (
 	callStates = "clusters.states"
 	callReport = "workspaces.report"
 	callRecord = "workspaces.record"
+	callLocate = "clusters.locate"
 )
 
 const (

@@ -1,0 +1,191 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/lru"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// locatedFor is how long an answer of a Locator is used without another question, maxLocated how many answers it remembers.
+	locatedFor = 10 * time.Second
+	maxLocated = 4096
+	// locateTimeout limits one search, parallelQuestions the questions of a search in progress.
+	locateTimeout     = 5 * time.Second
+	parallelQuestions = 16
+	// The rates limit the searches that the requests to one logical cluster cause, all searches, and those that ask every shard.
+	searchesPerCluster, searchBurst = 5, 20
+	searchesPerServer, serverBurst  = 50, 100
+	wideSearches, wideBurst         = 5, 20
+	maxSearchBudgets                = 4096
+)
+
+// Locator finds the shard that holds a logical cluster of which this shard knows only the name.
+//
+// Invariants:
+//   - The shard that says that it holds a cluster is believed only if the records from root downward lead to it.
+//   - No shard holds a cluster only if every shard has said so. While one does not respond, the answer is an error.
+//   - The searches are limited for each logical cluster whose requests cause them, and in total: beyond that, the answer is 429.
+type Locator struct {
+	calls  *Calls
+	shards func() []string
+	known  *cache.LRUExpireCache
+	asking singleflight.Group
+
+	all, wide *rate.Limiter
+	mu        sync.Mutex // finds and creates budgets
+	budgets   *lru.Cache
+}
+
+// NewLocator returns a locator. shards returns the names of all shards.
+func (c *Calls) NewLocator(shards func() []string) *Locator {
+	return &Locator{
+		calls: c, shards: shards, known: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock), budgets: lru.New(maxSearchBudgets),
+		all: rate.NewLimiter(searchesPerServer, serverBurst), wide: rate.NewLimiter(wideSearches, wideBurst),
+	}
+}
+
+// Locate returns the shard that holds a cluster, for a request to the cluster asker, and an empty name if no shard does. hint is a shard
+// that may hold it, or empty.
+func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+	if shard, ok := l.known.Get(cluster); ok {
+		return shard.(string), nil
+	}
+	answer := l.asking.DoChan(string(cluster), func() (any, error) {
+		if !l.budget(asker).Allow() || !l.all.Allow() {
+			return "", tooManySearches()
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), locateTimeout) // other requests may wait for the result
+		defer cancel()
+		shard, err := l.search(ctx, cluster, hint)
+		if err == nil {
+			l.known.Add(cluster, shard, locatedFor)
+		}
+		return shard, err
+	})
+	select {
+	case result := <-answer:
+		return result.Val.(string), result.Err
+	case <-ctx.Done():
+		return "", apierrors.NewServiceUnavailable("the request ended while the shard of a logical cluster was searched")
+	}
+}
+
+func tooManySearches() error {
+	return apierrors.NewTooManyRequests("too many requests of users whose logical cluster this shard does not know: retry the request", 1)
+}
+
+// search asks the hinted shard, then all others.
+func (l *Locator) search(ctx context.Context, cluster logicalcluster.Name, hint string) (string, error) {
+	var others []string
+	for _, shard := range l.shards() {
+		switch shard {
+		case l.calls.Scheduler.ShardName:
+		case hint:
+			holds, err := l.holds(ctx, shard, cluster)
+			switch {
+			case err != nil:
+				return "", err
+			case holds:
+				return shard, nil
+			}
+		default:
+			others = append(others, shard)
+		}
+	}
+	if len(others) > 0 && !l.wide.Allow() {
+		return "", tooManySearches()
+	}
+	return l.searchIn(ctx, others, cluster)
+}
+
+// searchIn asks shards at the same time.
+func (l *Locator) searchIn(ctx context.Context, shards []string, cluster logicalcluster.Name) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		shard string
+		holds bool
+		err   error
+	}
+	answers, free := make(chan answer, len(shards)), make(chan struct{}, parallelQuestions)
+	for _, shard := range shards {
+		go func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			holds, err := l.holds(ctx, shard, cluster)
+			answers <- answer{shard, holds, err}
+		}()
+	}
+	var problem error
+	for range shards {
+		a := <-answers
+		if a.holds {
+			return a.shard, nil
+		}
+		if a.err != nil {
+			problem = a.err
+		}
+	}
+	return "", problem
+}
+
+// holds reports whether a shard says that it holds a cluster, and the records lead to it.
+func (l *Locator) holds(ctx context.Context, shard string, cluster logicalcluster.Name) (bool, error) {
+	place, err := peers.Call[located, Parent](ctx, l.calls.Clients, shard, callLocate, located{Cluster: cluster})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("asking shard %s for logical cluster %s: %w", shard, cluster, err)
+	case place.Cluster != cluster:
+		return false, nil
+	}
+	err = l.calls.holders.verify(ctx, peers.Identity{Kind: peers.Shard, Name: shard}, place)
+	if apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (l *Locator) budget(asker logicalcluster.Name) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if found, ok := l.budgets.Get(asker); ok {
+		return found.(*rate.Limiter)
+	}
+	created := rate.NewLimiter(searchesPerCluster, searchBurst)
+	l.budgets.Add(asker, created)
+	return created
+}
+
+// located is the question for the place of a cluster.
+type located struct {
+	Cluster logicalcluster.Name `json:"cluster"`
+}
+
+// locate returns the place of a cluster that this shard holds.
+func (c *Calls) locate(ctx context.Context, _ peers.Identity, in located) (Parent, error) {
+	if !logicalcluster.ValidPath(string(in.Cluster)) {
+		return Parent{}, apierrors.NewBadRequest("cluster: want the name of a logical cluster")
+	}
+	lc, err := c.logicalCluster(logicalcluster.WithName(ctx, in.Cluster))
+	if apierrors.IsConflict(err) || (err == nil && lc == nil) {
+		err = apierrors.NewNotFound(corev1alpha1.Resource("logicalclusters"), string(in.Cluster))
+	}
+	if err != nil {
+		return Parent{}, err
+	}
+	return c.place(in.Cluster)
+}

@@ -1,0 +1,87 @@
+package workspaces
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// locating returns a locator of shard root, in an installation whose shard b has team.
+func locating(t *testing.T) (*installation, *Locator) {
+	t.Helper()
+	i := start(t)
+	lc := cluster(team, "root:org:team", org)
+	lc.Annotations[tenancyv1alpha1.AncestorsAnnotation] = "root," + org
+	i.shards["b"].Store(lc)
+	i.shards["b"].Objects.Show(lc)
+	return i, i.shards["root"].NewLocator(func() []string { return []string{"root", "a", "b"} })
+}
+
+func TestTheShardOfAClusterIsFoundByItsName(t *testing.T) {
+	for _, hint := range []string{"", "a", "b", "none"} {
+		i, l := locating(t)
+		if got, err := l.Locate(t.Context(), team, "root", hint); got != "b" || err != nil {
+			t.Errorf("hint %q: got %q, %v", hint, got, err)
+		}
+		i.stop("b")
+		if got, err := l.Locate(t.Context(), team, "root", hint); got != "b" || err != nil {
+			t.Errorf("again: got %q, %v", got, err)
+		}
+		i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
+		if got, err := l.Locate(t.Context(), team, "root", hint); got != "" || err == nil {
+			t.Errorf("after 10 s: got %q, %v", got, err)
+		}
+	}
+}
+
+func TestAShardIsLocatedOnlyIfTheRecordsLeadToIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*installation)
+		absent  bool
+	}{
+		"a record that names another shard": {func(i *installation) {
+			i.shards["a"].Store(workspace(org, "team", uid, "a", team))
+		}, true},
+		"a record of another cluster": {func(i *installation) {
+			i.shards["a"].Store(workspace(org, "team", uid, "b", "otherotherotheo0"))
+		}, false},
+		"a cluster that has moved":      {func(i *installation) { i.shards["b"].left[team] = true }, true},
+		"a shard that does not answer":  {func(i *installation) { i.stop("b") }, false},
+		"a parent that does not answer": {func(i *installation) { i.stop("a") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i, l := locating(t)
+			tc.prepare(i)
+			if got, err := l.Locate(t.Context(), team, "root", ""); got != "" || (err == nil) != tc.absent {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestSearchesAreLimited(t *testing.T) {
+	_, l := locating(t)
+	refused := func(asker logicalcluster.Name, hint string) (n int) {
+		for i := range searchBurst + 10 {
+			name := logicalcluster.Name(fmt.Sprintf("%s%012d", asker, i))
+			if _, err := l.Locate(t.Context(), name, asker, hint); apierrors.IsTooManyRequests(err) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := refused("root", ""); n == 0 {
+		t.Error("the requests to one cluster may search without a limit")
+	}
+	if n := refused("orgs", ""); n < searchBurst/2 {
+		t.Errorf("searches that ask every shard were refused only %d times", n)
+	}
+	if got, err := l.Locate(t.Context(), team, "team", "b"); got != "b" || err != nil {
+		t.Errorf("a token with a hint, to another cluster: got %q, %v", got, err)
+	}
+}
