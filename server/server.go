@@ -111,7 +111,7 @@ func (s *server) addHooks(announce func()) {
 		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if s.opts.Sharding.IsRoot() {
+		if s.opts.Sharding.IsRoot() && !s.opts.OnlyVirtualWorkspaces {
 			if err := s.bootstrapWithRoom(hook); err != nil {
 				return fmt.Errorf("creating the objects of every installation: %w", err)
 			}

@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
@@ -129,10 +134,32 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	h = q.installation.withCalls(h)
 	h = q.fresh.WithRefusal(h, own, g.Serializer)
 	h = q.installation.withCache(h)
+	h = q.withPart(h, g.Serializer)
 	h = authentication.WithServer(h, q.loopbackToken)
 	h = authentication.WithInClusterServiceAccount(h)
 	h = drain.WithClose(h, q.stopping)
 	return slowclient.New(q.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)
+}
+
+// withPart refuses what other processes of this shard serve: virtual workspaces, or everything else.
+func (q *requests) withPart(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	message := "the virtual workspaces of this shard are served at " + q.opts.ShardVirtualWorkspaceURL
+	switch {
+	case q.opts.OnlyVirtualWorkspaces:
+		message = "this process serves only the virtual workspaces of a shard"
+	case q.opts.RunVirtualWorkspaces:
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		here := q.views.Has(r.URL.Path) == q.opts.OnlyVirtualWorkspaces
+		if here || path.IsServerPath(r.URL.Path) || authorization.IsServer(r.Context()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		responsewriters.ErrorNegotiated(&apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message,
+		}}, s, schema.GroupVersion{Version: "v1"}, w, r)
+	})
 }
 
 // inService reports whether a request is served even if its logical cluster is inactive. Requests outside of views have passed this check

@@ -304,6 +304,9 @@ func (s *server) joinInstallation(hook genericapiserver.PostStartHookContext) er
 		s.background.Go(func() { s.installation.cache.run(hook) })
 	}
 	s.startReading(hook)
+	if s.opts.OnlyVirtualWorkspaces {
+		return nil // the shard itself registers
+	}
 	later, err := s.installation.join(hook)
 	if later != nil {
 		s.background.Go(func() { later(hook) })

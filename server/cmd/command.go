@@ -35,12 +35,14 @@ proxies, which know where each logical cluster is. Shards read what they need of
 		SilenceUsage: true,
 	}
 	registerFeatures()
-	root.AddCommand(newStart(), newFrontProxy(), newCacheServer())
+	root.AddCommand(newStart(), newFrontProxy(), newCacheServer(), newVirtualWorkspaces())
 	return root
 }
 
 // programs are the subcommands that are programs of their own upstream, by the names of these.
-var programs = map[string]func() *cobra.Command{"kcp-front-proxy": newFrontProxy, "cache-server": newCacheServer}
+var programs = map[string]func() *cobra.Command{
+	"kcp-front-proxy": newFrontProxy, "cache-server": newCacheServer, "virtual-workspaces": newVirtualWorkspaces,
+}
 
 // ForProgram returns the command for the name or path of the program: kcp with its subcommands, or the subcommand with that name.
 func ForProgram(name string) *cobra.Command {

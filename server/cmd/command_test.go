@@ -5,6 +5,7 @@ import "testing"
 func TestTheNameOfTheProgramChoosesTheCommand(t *testing.T) {
 	for name, want := range map[string]string{
 		"/kcp": "kcp", "kcp": "kcp", "./other-name": "kcp", "/usr/bin/kcp-front-proxy": "kcp-front-proxy", "kcp-front-proxy": "kcp-front-proxy",
+		"/bin/virtual-workspaces": "virtual-workspaces",
 	} {
 		if got := ForProgram(name); got.Name() != want {
 			t.Errorf("%s: got the command %s, want %s", name, got.Name(), want)

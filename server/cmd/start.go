@@ -59,6 +59,32 @@ shard. A server that has data becomes the root shard when it is started with the
 	return withFlags(command, opts.AddFlags)
 }
 
+func newVirtualWorkspaces() *cobra.Command {
+	opts := options.NewVirtualWorkspaces()
+	command := &cobra.Command{
+		Use:   "virtual-workspaces",
+		Short: "Serve the virtual workspaces of a shard in a process of their own",
+		Long: `Serve the virtual workspaces of a shard, at /services/, and nothing else. The shard runs with --run-virtual-workspaces=false, and
+with the URL of this process as --shard-virtual-workspace-url.
+
+The flags are those of the shard: the same etcd, shard name, keys of service accounts, authorities of users and certificates of the shard.
+Any number of these processes can serve a shard. They run no controllers.`,
+		Example: `  # Serve the virtual workspaces of the shard root
+  kcp virtual-workspaces --root-directory=views --secure-port=6444 --etcd-servers=https://etcd:2379 --etcd-cafile=ca.crt \
+    --etcd-certfile=client.crt --etcd-keyfile=client.key --service-account-private-key-file=sa.key --client-ca-file=clients.crt`,
+		Args: cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // warnings to the server's own clients have no reader
+			return opts.Generic.GenericServerRunOptions.ComponentGlobalsRegistry.Set()
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			return start(command, opts)
+		},
+	}
+	return withFlags(command, opts.AddFlags)
+}
+
 func start(command *cobra.Command, opts *options.Options) error {
 	gctuner.Tune()
 	began := time.Now()
@@ -135,6 +161,10 @@ func greet(out io.Writer, opts options.Completed, took time.Duration) {
 	if opts.Generic.Logs.Format != logsapi.DefaultLogFormat {
 		klog.InfoS("kcp is ready", decisionlog.URL, opts.ShardExternalURL, decisionlog.Kubeconfig, opts.KubeconfigPath,
 			decisionlog.Seconds, took.Seconds())
+		return
+	}
+	if opts.OnlyVirtualWorkspaces {
+		fmt.Fprintf(out, "\nThe virtual workspaces of shard %q are served (%.1f s).\n\nPress Ctrl+C to stop.\n\n", opts.ShardName, took.Seconds())
 		return
 	}
 	fmt.Fprintf(out, "\nkcp is ready at %s (%.1f s).", opts.ShardExternalURL, took.Seconds())

@@ -4,6 +4,7 @@ package options
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -73,6 +74,10 @@ type Options struct {
 	ObjectCountInterval time.Duration
 	// RunControllers makes this process run the controllers.
 	RunControllers bool
+	// RunVirtualWorkspaces makes this process serve the virtual workspaces of kcp.
+	RunVirtualWorkspaces bool
+	// OnlyVirtualWorkspaces makes this process serve virtual workspaces and nothing else. Another process with the same etcd is the shard.
+	OnlyVirtualWorkspaces bool
 	// RootCAFile contains the certificates with which service accounts verify the server. If it is empty, they use its serving certificate.
 	RootCAFile string
 	// SecretTokenKeyFile contains the key that signs the tokens in Secrets.
@@ -157,7 +162,7 @@ func New() *Options {
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
 		MaxRequests:    400, MaxWatches: 2000, MaxAllWatches: 30_000, RequestMemory: 256 << 20, MaxLargeObjects: 4 << 30,
-		RunControllers: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
+		RunControllers: true, RunVirtualWorkspaces: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
 		Sharding:       Sharding{Placement: PlacementLocality},
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -169,6 +174,13 @@ func New() *Options {
 			MaxStaleness:           10 * time.Second,
 		},
 	}
+}
+
+// NewVirtualWorkspaces returns the defaults of a process that serves the virtual workspaces of a shard, and nothing else.
+func NewVirtualWorkspaces() *Options {
+	o := New()
+	o.OnlyVirtualWorkspaces, o.RunControllers = true, false
+	return o
 }
 
 // AddFlags registers every flag, by group.
@@ -210,6 +222,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL of this shard for other shards and front proxies.")
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL,
 		"URL of the virtual workspaces of this shard for users. Defaults to --shard-base-url.")
+	fs.BoolVar(&o.RunVirtualWorkspaces, "run-virtual-workspaces", o.RunVirtualWorkspaces, "Serve the virtual workspaces of this shard in "+
+		"this process. If false, kcp virtual-workspaces must serve them at --shard-virtual-workspace-url.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL,
 		"URL of the installation for users, which is that of the front proxies. Defaults to --shard-base-url.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
@@ -347,6 +361,12 @@ func (o *Options) validate() error {
 	}
 	if o.StalledClientTimeout < time.Second {
 		return fmt.Errorf("--stalled-client-timeout: must be 1s or more, got %s", o.StalledClientTimeout)
+	}
+	if !o.RunVirtualWorkspaces && o.ShardVirtualWorkspaceURL == "" {
+		return errors.New("--run-virtual-workspaces: false requires --shard-virtual-workspace-url, the URL of kcp virtual-workspaces")
+	}
+	if o.OnlyVirtualWorkspaces && len(o.Generic.Etcd.StorageConfig.Transport.ServerList) == 0 {
+		return errors.New("--etcd-servers: required, because kcp virtual-workspaces reads the etcd of a shard")
 	}
 	if o.ObjectCountInterval <= 0 {
 		return fmt.Errorf("--logical-cluster-object-count-scan-interval: must be a positive duration, got %s", o.ObjectCountInterval)

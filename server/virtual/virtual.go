@@ -79,6 +79,13 @@ func view(ctx context.Context, key any) View {
 	return v
 }
 
+// Has reports whether a path is that of a view.
+func (views Views) Has(path string) bool {
+	rest, ok := strings.CutPrefix(path, Prefix)
+	name, _, _ := strings.Cut(rest, "/")
+	return ok && views[name] != nil
+}
+
 // WithView removes the view from the path of a request, and passes the request to inner, which begins with
 // authentication. next serves all other requests.
 func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerializer) http.Handler {

@@ -128,13 +128,32 @@ func Begin(dir string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return begin("start", dir, port, flags...)
+}
+
+// StartViewsIn starts a process that serves the virtual workspaces of a server with the same etcd, until the test ends.
+func StartViewsIn(t testing.TB, dir string, port int, flags ...string) *Server {
+	t.Helper()
+	s, err := begin("virtual-workspaces", dir, port, flags...)
+	if err == nil {
+		err = s.AwaitReady()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+func begin(subcommand, dir string, port int, flags ...string) (*Server, error) {
 	tokens := filepath.Join(dir, "tokens.csv")
 	if err := WriteTokens(tokens, Alice, Bob, Victor, Stranger, Masters); err != nil {
 		return nil, err
 	}
 	s := &Server{URL: fmt.Sprintf("https://127.0.0.1:%d", port), Root: filepath.Join(dir, "kcp")}
+	var err error
 	s.Process, err = BeginProcess("the server", filepath.Join(dir, "kcp.log"), "kcp", append([]string{
-		"start", "--root-directory=" + s.Root, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		subcommand, "--root-directory=" + s.Root, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--token-auth-file=" + tokens,
 	}, flags...)...)
 	if err != nil {
