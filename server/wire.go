@@ -163,6 +163,7 @@ func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*re
 		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
 		entry: &defaultcontent.Writer{
 			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Bindings: t.defaultBindings, Stored: t.stored["apibindings"],
+			Arriving: t.exports.Arriving,
 		},
 	}
 	var err error

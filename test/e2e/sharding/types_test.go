@@ -134,6 +134,45 @@ func TestAControllerOfATypeSeesTheWorkspacesOnEachShard(t *testing.T) {
 	}
 }
 
+// bindingType is a workspace type whose workspaces bind an export in another workspace.
+const bindingType = `
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceType
+metadata: {name: bound}
+spec:
+  extend: {with: [{name: universal, path: root}]}
+  defaultAPIBindings: [{path: "root:%s", export: widgets}]
+`
+
+// The type is on one shard, the export on another one, and the workspaces are on each.
+func TestDefaultBindingsOfATypeOfAnotherShard(t *testing.T) {
+	t.Parallel()
+	exporter, provider := workspaceOn(t, shard(t, "shard-2"))
+	exporting(t, provider)
+	name, holder := workspaceOn(t, shard(t, "shard-1"))
+	kcptest.Eventually(t, "the type binds the export", func(context.Context) error {
+		_, err := holder.Objects(t, kcptest.WorkspaceTypes).Create(kcptest.Context(t),
+			kcptest.Parse(t, fmt.Sprintf(bindingType, exporter)), metav1.CreateOptions{})
+		return err
+	})
+	for _, s := range installation.Shards {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			ws := kcptest.Workspace("bound-"+kcptest.Suffix(), "root:"+name, "bound")
+			kcptest.Eventually(t, "the type is known to the root shard", func(ctx context.Context) error {
+				_, err := root().Objects(t, kcptest.Workspaces).Create(ctx, ws, metav1.CreateOptions{DryRun: []string{"All"}})
+				return err
+			})
+			cluster := s.Server().Named(created(t, s, ws))
+			kcptest.WaitForStatus(t, root().Objects(t, kcptest.Workspaces), ws.GetName(), "Ready", "phase")
+			made := widget(t, "first", 7)
+			if _, err := cluster.Objects(t, widgets).Namespace("default").Create(kcptest.Context(t), made, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // The issuer is configured in the workspace of the type, on another shard than the workspace.
 func TestAnIssuerOfATypeOfAnotherShardIsTrusted(t *testing.T) {
 	t.Parallel()

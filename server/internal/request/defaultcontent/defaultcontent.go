@@ -73,6 +73,8 @@ type Writer struct {
 	// Bindings returns the default APIBindings of a logical cluster, and Stored stores APIBindings.
 	Bindings func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	Stored   *storage.Typed
+	// Arriving reports whether the export of a binding may still arrive from another shard.
+	Arriving func(*apisv1alpha2.APIBinding) bool
 
 	making singleflight.Group
 }
@@ -179,7 +181,10 @@ func (e *Writer) waitForBound(ctx context.Context, cluster logicalcluster.Name, 
 	for _, b := range bindings {
 		_ = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
 			seen, err := e.Set.APIBindings.Get(cluster, "", b.Name)
-			return err == nil && (seen.Status.Phase == apisv1alpha2.APIBindingPhaseBound || len(seen.Status.Conditions) > 0), nil
+			if err != nil {
+				return false, nil // the informer does not have it yet
+			}
+			return seen.Status.Phase == apisv1alpha2.APIBindingPhaseBound || (len(seen.Status.Conditions) > 0 && !e.Arriving(seen)), nil
 		})
 	}
 }

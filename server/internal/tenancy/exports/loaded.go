@@ -2,11 +2,14 @@ package exports
 
 import (
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -37,6 +40,19 @@ func (e *Exports) Unloaded(source Source) error {
 		"APIExport %q is not loaded: try again", source.Cluster, source.Export))
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return err
+}
+
+// Arriving reports whether the export of a binding is on another shard, and not known to be usable yet: the shard reads its schemas when
+// the first workspace binds it.
+func (e *Exports) Arriving(b *apisv1alpha2.APIBinding) bool {
+	if e.elsewhere == nil || b.Spec.Reference.Export == nil {
+		return false
+	}
+	valid := func(c corev1alpha1.Condition) bool {
+		return c.Type == apisv1alpha2.APIBindingExportValid && c.Status == metav1.ConditionTrue
+	}
+	from, ok := e.Cluster(logicalcluster.Of(b), b.Spec.Reference.Export.Path)
+	return ok && !e.elsewhere.Here(from) && !slices.ContainsFunc(b.Status.Conditions, valid)
 }
 
 // CheckLoaded is Unloaded for a resource of a cluster.
