@@ -58,6 +58,7 @@ type installation struct {
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
 	workspaces *workspaces.Calls
 	orphans    *workspacereport.Orphans
+	migrations *migrations
 	// verdicts authenticates service accounts of other shards.
 	verdicts *authentication.Verdicts
 }
@@ -91,6 +92,7 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	if err := i.scheduleElsewhere(); err != nil {
 		return nil, err
 	}
+	i.moveClusters(g)
 	i.serveTree(ctx)
 	if i.offering, err = i.newOffering(); err != nil {
 		return nil, err

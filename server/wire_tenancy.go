@@ -14,6 +14,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
@@ -53,7 +54,8 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
-		apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme, topologyv1alpha1.AddToScheme,
+		apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme, migrationv1alpha1.AddToScheme,
+		topologyv1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

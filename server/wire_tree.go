@@ -23,6 +23,7 @@ func (i *installation) serveTree(ctx context.Context) {
 	i.places = tree.NewPlaces(tree.PlacesConfig{
 		Shard: i.opts.ShardName, Incarnation: i.incarnation, Workspaces: set.Workspaces, Clusters: set.LogicalClusters,
 		StoredWorkspaces: stored["workspaces"], StoredClusters: stored["logicalclusters"], Revision: i.backend.Revision, Holder: i.holders.Holder,
+		Fenced: i.fenced,
 	})
 	i.places.Register(i.calls)
 }

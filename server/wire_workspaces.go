@@ -47,7 +47,7 @@ func (c controllers) betweenShards() []runnable {
 	}
 	changes := workspacereport.New(in)
 	in.Changes = changes
-	return []runnable{changes, workspacereport.NewComparer(in)}
+	return []runnable{changes, workspacereport.NewComparer(in), i.migrationController(c.set)}
 }
 
 // leftFunc returns left, and nil for a single shard.

@@ -13,6 +13,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
@@ -26,8 +27,6 @@ type Kind struct {
 func (k Kind) GroupVersionResource() schema.GroupVersionResource {
 	return k.GroupVersion().WithResource(k.Resource)
 }
-
-var migrations = schema.GroupVersion{Group: "migration.kcp.io", Version: "v1alpha1"}
 
 // Kinds are the kinds that shards may offer besides cached resources. None of them contains a secret or a token: the tests list them.
 var Kinds = []Kind{
@@ -45,7 +44,7 @@ var Kinds = []Kind{
 	{cachev1alpha1.SchemeGroupVersion.WithKind("ClusterCachedResourceEndpointSlice"), "clustercachedresourceendpointslices"},
 	{corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster"), "logicalclusters"},
 	{corev1alpha1.SchemeGroupVersion.WithKind("Shard"), "shards"},
-	{migrations.WithKind("LogicalClusterMigration"), "logicalclustermigrations"},
+	{migrationv1alpha1.SchemeGroupVersion.WithKind("LogicalClusterMigration"), "logicalclustermigrations"},
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "clusterroles"},
 	{rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), "clusterrolebindings"},
 	{tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"), "workspaces"},

@@ -165,7 +165,7 @@ func (b *buffers) Put(used []byte) { b.Pool.Put(&used) }
 
 func (p *Proxy) build() {
 	p.reverse = &httputil.ReverseProxy{
-		Transport: forward.Hops{}, BufferPool: &buffers{}, ErrorLog: nil,
+		Transport: forward.NewHops(), BufferPool: &buffers{}, ErrorLog: nil,
 		Rewrite: func(out *httputil.ProxyRequest) {
 			x := out.In.Context().Value(exchangeKey{}).(*exchange)
 			out.Out.URL.RawQuery = out.In.URL.RawQuery

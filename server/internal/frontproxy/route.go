@@ -245,6 +245,13 @@ func (p *Proxy) next(ctx context.Context, c caller, d destination, last forward.
 		last.Shard, last.Base, last.Expect = m.To, base, &tree.Expectation{Cluster: at.Cluster, UID: at.UID, Epoch: m.Epoch}
 		return last, nil
 	}
+	if m.Verdict == tree.Moving { // the index may have the new place by now
+		place, _, err := p.resolve(ctx, c, d.resolved)
+		if err != nil || (place.Mount != "") != d.credentials {
+			return last, err
+		}
+		return p.targetOf(p.files.Load(), place, d.pathOf)
+	}
 	place, err := p.resolver.Confirm(ctx, c.client, d.resolved)
 	switch {
 	case errors.Is(err, questions.ErrAbsent):

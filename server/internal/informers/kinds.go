@@ -13,6 +13,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers/compact"
@@ -185,6 +186,8 @@ func kcpKinds() []Kind {
 			Global: true, Example: &cachev1alpha1.ClusterCachedResource{}, Stored: true},
 		{Resource: cache.WithResource("clustercachedresourceendpointslices"),
 			Global: true, Example: &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, Stored: true},
+		{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("logicalclustermigrations"),
+			Global: true, Example: &migrationv1alpha1.LogicalClusterMigration{}, Stored: true},
 		{Resource: topology.WithResource("partitions"), Example: &topologyv1alpha1.Partition{}, Stored: true},
 		{Resource: topology.WithResource("partitionsets"), Example: &topologyv1alpha1.PartitionSet{}, Stored: true},
 	}

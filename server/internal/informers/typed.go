@@ -14,6 +14,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 )
@@ -52,6 +53,7 @@ type Set struct {
 
 	ClusterCachedResources              Lister[*cachev1alpha1.ClusterCachedResource]
 	ClusterCachedResourceEndpointSlices Lister[*cachev1alpha1.ClusterCachedResourceEndpointSlice]
+	LogicalClusterMigrations            Lister[*migrationv1alpha1.LogicalClusterMigration]
 	Partitions                          Lister[*topologyv1alpha1.Partition]
 	PartitionSets                       Lister[*topologyv1alpha1.PartitionSet]
 }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -71,28 +72,50 @@ func (c *Copies) Publish(ctx context.Context, fence *Fence, above int64, change 
 	return done.Header.Revision, nil
 }
 
+// logicalClusters is the resource of the object that describes a cluster.
+var logicalClusters = corev1alpha1.Resource("logicalclusters")
+
+// LogicalCluster returns the stored LogicalCluster of the cluster of ctx, also behind a fence; nil if there is none.
+func (c *Copies) LogicalCluster(ctx context.Context) ([]byte, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, object, _, err := c.described(ctx, cluster)
+	return object, err
+}
+
+// described returns the stored LogicalCluster of a cluster with its key and revision; nil if there is none.
+func (c *Copies) described(ctx context.Context, cluster logicalcluster.Name) (key string, object []byte, revision int64, err error) {
+	key = c.backend.root + resourcePrefix(logicalClusters) + custom + "/" + string(cluster) + "/" + corev1alpha1.LogicalClusterName
+	found, err := c.backend.client.Client.Get(ctx, key)
+	if err != nil || len(found.Kvs) == 0 {
+		return key, nil, 0, err
+	}
+	transformer, err := c.transformer(logicalClusters)
+	if err != nil {
+		return key, nil, 0, err
+	}
+	object, _, err = transformer.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
+	return key, object, found.Kvs[0].ModRevision, err
+}
+
 // changed returns the LogicalCluster of a cluster after a change, in its stored form, with its key and the revision before.
 func (c *Copies) changed(ctx context.Context, cluster logicalcluster.Name,
 	change func([]byte) ([]byte, error)) (key string, stored []byte, revision int64, err error) {
-	resource := corev1alpha1.Resource("logicalclusters")
-	key = c.backend.root + resourcePrefix(resource) + custom + "/" + string(cluster) + "/" + corev1alpha1.LogicalClusterName
-	found, err := c.backend.client.Client.Get(ctx, key)
-	if err != nil {
-		return "", nil, 0, err
+	key, object, revision, err := c.described(ctx, cluster)
+	if err == nil && object == nil {
+		err = errors.New("it has no LogicalCluster")
 	}
-	if len(found.Kvs) == 0 {
-		return "", nil, 0, fmt.Errorf("it has no LogicalCluster")
-	}
-	transformer, err := c.transformer(resource)
-	if err != nil {
-		return "", nil, 0, err
-	}
-	object, _, err := transformer.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
 	if err == nil {
 		object, err = change(object)
 	}
+	if err != nil {
+		return "", nil, 0, err
+	}
+	transformer, err := c.transformer(logicalClusters)
 	if err == nil {
 		stored, err = transformer.TransformToStorage(ctx, object, value.DefaultContext(key))
 	}
-	return key, stored, found.Kvs[0].ModRevision, err
+	return key, stored, revision, err
 }

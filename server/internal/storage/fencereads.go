@@ -94,6 +94,16 @@ func (k *knownFences) refuse(cluster logicalcluster.Name) error {
 	return nil
 }
 
+// Fenced returns the fence of a cluster as this process knows it, without its migration; false if there is none.
+func (b *Backend) Fenced(cluster logicalcluster.Name) (Fence, bool) {
+	state := b.fences.state.Load()
+	if state == nil {
+		return Fence{}, false
+	}
+	known, ok := state.fences[cluster]
+	return Fence{State: known.state, Epoch: known.epoch, Shard: known.shard}, ok
+}
+
 func later(message string) error {
 	err := apierrors.NewServiceUnavailable(message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}

@@ -29,6 +29,9 @@ type fenceState struct {
 type knownFence struct {
 	state    FenceState
 	revision int64
+	// shard and epoch are those of the Fence.
+	shard string
+	epoch uint64
 }
 
 // hides reports whether reads across all clusters leave out a cluster: one that is not complete, or held by another shard.
@@ -60,7 +63,7 @@ func (s *fenceState) after(prefix string, events []*clientv3.Event, revision int
 			if err := json.Unmarshal(event.Kv.Value, &fence); err != nil {
 				return nil, fmt.Errorf("fence of logical cluster %q: %w", cluster, err)
 			}
-			next.fences[cluster] = knownFence{fence.State, event.Kv.ModRevision}
+			next.fences[cluster] = knownFence{fence.State, event.Kv.ModRevision, fence.Shard, fence.Epoch}
 			if fence.State == FenceMoved {
 				next.all = max(next.all, event.Kv.ModRevision)
 			}

@@ -75,11 +75,14 @@ func (h *Handler) systemUnder(key, identity string) (*Definition, bool) {
 	return d, err == nil && identity != "" && export.Status.IdentityHash == identity
 }
 
+// onlyInRoot are the definitions that only the logical cluster root serves.
+var onlyInRoot = map[string]bool{"shards.core.kcp.io": true, "logicalclustermigrations.migration.kcp.io": true}
+
 // servedIn reports whether a cluster serves a system definition; the empty name means all clusters. The view of an
 // export serves only the bindings to the export.
 func servedIn(key string, cluster logicalcluster.Name) bool {
 	if isView(cluster) {
 		return key == "apibindings.apis.kcp.io"
 	}
-	return key != "shards.core.kcp.io" || cluster == logicalcluster.Root || cluster == ""
+	return !onlyInRoot[key] || cluster == logicalcluster.Root || cluster == ""
 }

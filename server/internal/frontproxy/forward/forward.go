@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/streaming/pkg/httpstream"
@@ -77,10 +78,13 @@ func (t Target) name() string {
 }
 
 // Hops is a RoundTripper for requests with a Route. It is the only one that follows markers, and clients never see them.
-type Hops struct{}
+type Hops struct{ held chan struct{} }
+
+// NewHops returns Hops that hold few requests at a time.
+func NewHops() Hops { return Hops{held: make(chan struct{}, maxHeld)} }
 
 // RoundTrip implements http.RoundTripper.
-func (Hops) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 	route, ok := r.Context().Value(routeKey{}).(*Route)
 	if !ok {
 		return nil, errors.New("the request has no route")
@@ -90,7 +94,8 @@ func (Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 		kept = newBody(r.Body)
 		defer kept.drop()
 	}
-	target := route.Target
+	target, moving := route.Target, pauses{held: h.held}
+	defer moving.end()
 	for hop := 0; ; hop++ {
 		response, err := send(r, kept, target, route.Sent)
 		if err != nil {
@@ -101,12 +106,59 @@ func (Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, err
 		}
 		route.Marked(m)
+		if m.Verdict == tree.Moving {
+			if !moving.pause(r.Context()) {
+				return nil, unsettled(target, "it is being moved to another shard")
+			}
+			hop = -1
+		}
 		if hop == maxHops {
 			return nil, unsettled(target, "it moves while the request is under way")
 		}
 		if target, err = route.Next(r.Context(), target, m); err != nil {
 			return nil, err
 		}
+	}
+}
+
+const (
+	// A request for a logical cluster that is moving is sent again after each holdPause, at most holdTimes.
+	holdPause = 100 * time.Millisecond
+	holdTimes = 30
+	// maxHeld limits the requests that wait at a time, each with up to keptBody bytes. Others get an error at once.
+	maxHeld = 512
+)
+
+// pauses are those of one request while the logical cluster moves.
+type pauses struct {
+	held  chan struct{}
+	taken int
+}
+
+// pause waits for a moment, and reports whether the request may be sent again.
+func (p *pauses) pause(ctx context.Context) bool {
+	if p.taken == 0 {
+		select {
+		case p.held <- struct{}{}:
+		default:
+			return false
+		}
+	}
+	if p.taken++; p.taken > holdTimes {
+		return false
+	}
+	select {
+	case <-time.After(holdPause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// end lets another request wait.
+func (p *pauses) end() {
+	if p.taken > 0 {
+		<-p.held
 	}
 }
 

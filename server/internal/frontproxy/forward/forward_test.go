@@ -92,7 +92,7 @@ func post(t *testing.T, route *Route, body io.Reader) (*http.Response, error) {
 	if body != nil && r.ContentLength == 0 {
 		r.ContentLength = -1 // as net/http says in the request that a server gets
 	}
-	return Hops{}.RoundTrip(r)
+	return NewHops().RoundTrip(r)
 }
 
 func to(target Target) func(context.Context, Target, tree.Marker) (Target, error) {

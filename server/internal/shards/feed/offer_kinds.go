@@ -55,6 +55,7 @@ func kindsOf(set *informers.Set) (content []*kind, clusters, workspaces *kind) {
 		of(set.MutatingWebhookConfigurations.Informer, "MutatingWebhookConfiguration", rankRestrict, hasExports),
 		of(set.WorkspaceAuthenticationConfigurations.Informer, "WorkspaceAuthenticationConfiguration", rankRestrict, isAlways),
 		of(set.Shards.Informer, "Shard", rankContent, isInRoot),
+		of(set.LogicalClusterMigrations.Informer, "LogicalClusterMigration", rankContent, isInRoot),
 		of(set.APIExports.Informer, "APIExport", rankContent, isAlways),
 		of(set.APIResourceSchemas.Informer, "APIResourceSchema", rankContent, isAlways),
 		of(set.APIConversions.Informer, "APIConversion", rankContent, isAlways),

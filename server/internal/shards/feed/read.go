@@ -20,6 +20,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -219,6 +220,7 @@ func readTypes() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		metav1.AddMetaToScheme, rbacv1.AddToScheme, admissionregistrationv1.AddToScheme, corev1alpha1.AddToScheme,
 		tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme,
+		migrationv1alpha1.AddToScheme,
 	} {
 		if err := add(types); err != nil {
 			return nil, err

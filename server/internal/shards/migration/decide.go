@@ -10,6 +10,8 @@ import (
 
 // Migration is one attempt to move a logical cluster.
 type Migration struct {
+	// Name and UID are those of the LogicalClusterMigration in root.
+	Name    string              `json:"name"`
 	UID     types.UID           `json:"uid"`
 	Cluster logicalcluster.Name `json:"cluster"`
 	// Origin holds the cluster with the epoch before Epoch; Destination holds it with Epoch.

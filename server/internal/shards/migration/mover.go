@@ -37,6 +37,8 @@ type Mover struct {
 	Records   Records
 	// Canceled reports whether the migration should not be committed.
 	Canceled func() bool
+	// Copied, if it is not nil, is called with what was copied.
+	Copied func(entries []storage.Entry)
 
 	copied, complete, cleaned bool
 	revision                  int64    // of the origin, until which changes are copied
@@ -150,7 +152,7 @@ func (v *Mover) copy(ctx context.Context, arriving *storage.Fence) error {
 		for in := (Read{Migration: v.Migration, Revision: v.revision, Collection: collection}); ; {
 			page, err := v.Origin.Page(ctx, in)
 			if err == nil {
-				err = v.Copies.Apply(ctx, arriving, page.Entries)
+				err = v.apply(ctx, arriving, page.Entries)
 			}
 			if err != nil {
 				return err
@@ -168,11 +170,20 @@ func (v *Mover) copy(ctx context.Context, arriving *storage.Fence) error {
 	}
 }
 
+// apply writes entries, and counts them.
+func (v *Mover) apply(ctx context.Context, arriving *storage.Fence, entries []storage.Entry) error {
+	err := v.Copies.Apply(ctx, arriving, entries)
+	if err == nil && v.Copied != nil {
+		v.Copied(entries)
+	}
+	return err
+}
+
 // follow copies the next changes and returns their number.
 func (v *Mover) follow(ctx context.Context, arriving *storage.Fence) (int, error) {
 	changes, err := v.Origin.Changes(ctx, Read{Migration: v.Migration, Revision: v.revision})
 	if err == nil {
-		err = v.Copies.Apply(ctx, arriving, changes.Entries)
+		err = v.apply(ctx, arriving, changes.Entries)
 	}
 	if err != nil {
 		return 0, err

@@ -31,6 +31,8 @@ type Origin struct {
 	Records Records
 	// Accepts returns an error for a migration that no administrator of this shard has accepted, or that is canceled.
 	Accepts func(ctx context.Context, m Migration) error
+	// Leave, if it is not nil, is called before a cluster that another shard holds disappears from the informers of this shard.
+	Leave func(ctx context.Context, cluster logicalcluster.Name) error
 }
 
 // State is what a destination knows of the origin.
@@ -211,6 +213,11 @@ func (o *Origin) do(ctx context.Context, m Migration, step Step, state State) er
 	case StepRelease:
 		return swap(leaving, nil)
 	case StepWithdraw:
+		if o.Leave != nil {
+			if err := o.Leave(ctx, m.Cluster); err != nil {
+				return err
+			}
+		}
 		return swap(leaving, settling)
 	case StepForward:
 		return swap(settling, moved)

@@ -72,6 +72,8 @@ const (
 	Deleted Verdict = "deleted"
 	// Moved means that a shard, also this one, holds the logical cluster with another epoch.
 	Moved Verdict = "moved"
+	// Moving means that the logical cluster is about to move to or from the shard, which does not serve it for a moment.
+	Moving Verdict = "moving"
 )
 
 // Marker is the response of a shard to a request whose expectation is wrong. It means that the request was not executed.
@@ -101,7 +103,7 @@ func ParseMarker(s string) (Marker, error) {
 		return Marker{}, fmt.Errorf("invalid %s: epoch: %w", PlacementHeader, err)
 	}
 	m.Epoch = epoch
-	if !slices.Contains([]Verdict{Never, Deleted, Moved}, m.Verdict) || (m.Verdict == Moved) != (m.To != "") || m.Shard == "" {
+	if !slices.Contains([]Verdict{Never, Deleted, Moved, Moving}, m.Verdict) || (m.Verdict == Moved) != (m.To != "") || m.Shard == "" {
 		return Marker{}, fmt.Errorf("invalid %s: %.100q", PlacementHeader, s)
 	}
 	return m, nil

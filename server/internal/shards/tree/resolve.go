@@ -63,6 +63,8 @@ type PlacesConfig struct {
 	Revision func(context.Context) (uint64, error)
 	// Holder returns the shard that holds a logical cluster.
 	Holder func(logicalcluster.Name) (shard string, epoch uint64, known bool)
+	// Fenced reports whether a logical cluster is moving to or from this shard, or else where it was moved to. It must be fast.
+	Fenced func(logicalcluster.Name) (moving bool, to string, epoch uint64)
 }
 
 // Places knows which logical clusters this shard holds, for its peers.
@@ -150,6 +152,9 @@ func (l *look) resolve(ctx context.Context, path string) (answer Answer, err err
 
 // elsewhere returns the other shard that holds a cluster, and the question for it, or nothing.
 func (l *look) elsewhere(cluster logicalcluster.Name, path string) (shard, rest string) {
+	if _, to, _ := l.config.Fenced(cluster); to != "" {
+		return to, path
+	}
 	if shard, _, known := l.config.Holder(cluster); known && shard != l.config.Shard {
 		return shard, path
 	}
@@ -158,6 +163,9 @@ func (l *look) elsewhere(cluster logicalcluster.Name, path string) (shard, rest 
 
 // cluster returns a logical cluster that this shard holds, and nil if there is none.
 func (l *look) cluster(ctx context.Context, name logicalcluster.Name) (*Cluster, error) {
+	if _, to, _ := l.config.Fenced(name); to != "" {
+		return nil, nil
+	}
 	if lc, err := l.config.Clusters.Get(name, "", corev1alpha1.LogicalClusterName); err == nil && !l.always {
 		found := ClusterOf(lc)
 		return &found, nil
@@ -219,6 +227,15 @@ func (p *Places) budget(caller peers.Identity) *rate.Limiter {
 
 // Check returns nil if this shard holds a logical cluster as a proxy expects it, and otherwise the marker with which it refuses.
 func (p *Places) Check(ctx context.Context, caller peers.Identity, e Expectation) (*Marker, error) {
+	m := Marker{Shard: p.config.Shard, Incarnation: p.config.Incarnation}
+	switch moving, to, epoch := p.config.Fenced(e.Cluster); {
+	case moving:
+		m.Verdict = Moving
+		return &m, nil
+	case to != "":
+		m.Verdict, m.To, m.Epoch = Moved, to, epoch
+		return &m, nil
+	}
 	if lc, err := p.config.Clusters.Get(e.Cluster, "", corev1alpha1.LogicalClusterName); err == nil && e.matches(ClusterOf(lc)) {
 		return nil, nil
 	}
@@ -229,7 +246,7 @@ func (p *Places) Check(ctx context.Context, caller peers.Identity, e Expectation
 	if held != nil && e.matches(*held) {
 		return nil, nil
 	}
-	m := p.marker(e, held)
+	m = p.marker(e, held)
 	return &m, nil
 }
 

@@ -65,6 +65,9 @@ func newTestPlaces(t *testing.T) (*Places, *stored) {
 			shard, known := map[logicalcluster.Name]string{"root": "eu", "aaa": "eu", "ccc": "us"}[cluster]
 			return shard, 5, known
 		},
+		Fenced: func(cluster logicalcluster.Name) (bool, string, uint64) {
+			return cluster == "moving", map[logicalcluster.Name]string{"moved": "us"}[cluster], 7
+		},
 	}), s
 }
 

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/utils/clock"
+
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/controllers/logicalclustermigration"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/shards/migration"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// migrations are the parts that move logical clusters to this shard, and from it.
+type migrations struct {
+	destination *migration.Destination
+	// reports is nil unless this shard is the root shard.
+	reports *migration.Reports
+}
+
+// moveClusters lets other shards take over logical clusters of this one, and this one those of others.
+func (i *installation) moveClusters(g *genericapiserver.Config) {
+	t, name := i.tenancy, i.opts.ShardName
+	copies := i.backend.Copies(transformersOf(g))
+	accepts := migration.AcceptsFrom(t.set.LogicalClusterMigrations)
+	parents := &migration.Parents{
+		Shard: name, Clients: i.clients, Workspaces: t.stored["workspaces"], OwnerShard: i.workspaces.OwnerShard, Accepts: accepts,
+	}
+	preparer := &migration.Preparer{
+		Shard: name, Version: Version(), Copies: copies, Clusters: t.stored["logicalclusters"], Set: t.set, Ancestors: t.tree.Ancestors,
+		Accepts: accepts,
+	}
+	origin := &migration.Origin{
+		Shard: name, Store: i.backend, Copies: copies, Records: parents.OriginRecords(i.backend, copies), Accepts: accepts,
+		Leave: preparer.DescribeChildren,
+	}
+	parents.Serve(i.calls)
+	preparer.Serve(i.calls)
+	origin.Serve(i.calls)
+	i.migrations = &migrations{destination: &migration.Destination{
+		Shard: name, Version: Version(), Store: i.backend, Copies: copies, Parents: parents, Clients: i.clients, Shards: i.shardNames,
+	}}
+	if i.opts.Sharding.IsRoot() {
+		i.migrations.reports = &migration.Reports{Migrations: t.stored["logicalclustermigrations"]}
+		i.migrations.reports.Serve(i.calls)
+	}
+}
+
+// transformersOf returns the encryption of stored values.
+func transformersOf(g *genericapiserver.Config) storage.Transformers {
+	return func(resource schema.GroupResource) (value.Transformer, error) {
+		if g.ResourceTransformers == nil {
+			return nil, nil
+		}
+		return g.ResourceTransformers.TransformerForResource(resource), nil
+	}
+}
+
+// shardNames returns the names of all shards that this shard knows.
+func (i *installation) shardNames() []string {
+	var names []string
+	for _, shard := range i.knownShards() {
+		names = append(names, shard.Name)
+	}
+	return names
+}
+
+// reportMigration reports the state of a migration to the root shard, which can be this one.
+func (i *installation) reportMigration(ctx context.Context, in migration.Report) (*migrationv1alpha1.LogicalClusterMigration, error) {
+	if reports := i.migrations.reports; reports != nil {
+		return reports.Show(ctx, peers.Identity{Kind: peers.Shard, Name: peers.Root}, in)
+	}
+	return migration.Send(ctx, i.clients, in)
+}
+
+// migrationController returns the controller that moves logical clusters to this shard.
+func (i *installation) migrationController(set *informers.Set) runnable {
+	return logicalclustermigration.New(logicalclustermigration.Inputs{
+		Set: set, ShardName: i.opts.ShardName, Destination: i.migrations.destination, Report: i.reportMigration, Clock: clock.RealClock{},
+	})
+}
+
+// fenced reports whether a logical cluster is moving, and where it was moved to.
+func (i *installation) fenced(cluster logicalcluster.Name) (moving bool, to string, epoch uint64) {
+	fence, ok := i.backend.Fenced(cluster)
+	switch {
+	case !ok:
+		return false, "", 0
+	case fence.State == storage.FenceMoved:
+		return false, fence.Shard, fence.Epoch
+	}
+	return true, "", 0
+}
