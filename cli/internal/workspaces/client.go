@@ -15,6 +15,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/cli/internal/location"
 )
@@ -38,7 +39,9 @@ func New(config *rest.Config) (*Client, error) {
 		config.UserAgent = rest.DefaultKubernetesUserAgent() // becomes the manager in managed fields
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apisv1alpha2.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		apisv1alpha2.AddToScheme, corev1alpha1.AddToScheme, migrationv1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}

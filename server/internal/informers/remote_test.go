@@ -350,7 +350,8 @@ func TestNoKindWithSecretsIsGlobal(t *testing.T) {
 	slices.Sort(global)
 	if diff := cmp.Diff([]string{
 		"apiconversions", "apiexportendpointslices", "apiexports", "apiresourceschemas", "clustercachedresourceendpointslices",
-		"clustercachedresources", "clusterrolebindings", "clusterroles", "logicalclusters", "mutatingadmissionpolicies",
+		"clustercachedresources", "clusterrolebindings", "clusterroles", "logicalclustermigrations", "logicalclusters",
+		"mutatingadmissionpolicies",
 		"mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "shards", "validatingadmissionpolicies",
 		"validatingadmissionpolicybindings", "validatingwebhookconfigurations", "workspaceauthenticationconfigurations", "workspaces",
 		"workspacetypes",

@@ -98,7 +98,9 @@ func CollectionOf(key string) (string, bool) {
 }
 
 // CollectionOfCustom returns the collection of the objects of a resource that definitions of the server describe.
-func CollectionOfCustom(resource schema.GroupResource) string { return resourcePrefix(resource) + custom }
+func CollectionOfCustom(resource schema.GroupResource) string {
+	return resourcePrefix(resource) + custom
+}
 
 // isOwn reports whether keys that begin with a group are of the server, and not of a cluster.
 func isOwn(group string) bool {

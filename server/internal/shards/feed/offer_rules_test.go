@@ -189,6 +189,7 @@ func TestTheOfferedKindsAreThoseOfTheSpecification(t *testing.T) {
 		"clustercachedresources.v1alpha1.cache.kcp.io ClusterCachedResource":                                 "always",
 		"clustercachedresourceendpointslices.v1alpha1.cache.kcp.io ClusterCachedResourceEndpointSlice":       "always",
 		"shards.v1alpha1.core.kcp.io Shard":                                                                  "in root",
+		"logicalclustermigrations.v1alpha1.migration.kcp.io LogicalClusterMigration":                         "in root",
 		"workspacetypes.v1alpha1.tenancy.kcp.io WorkspaceType":                                               "always",
 		"workspaceauthenticationconfigurations.v1alpha1.tenancy.kcp.io WorkspaceAuthenticationConfiguration": "always",
 		"clusterroles.v1.rbac.authorization.k8s.io ClusterRole":                                              "words",

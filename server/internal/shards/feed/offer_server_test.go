@@ -80,6 +80,9 @@ func paths(t *testing.T, reader *Client, o *Offer) []string {
 	return found
 }
 
+// inRoot are the kinds of which only the objects in root are offered.
+var inRoot = map[string]bool{"Shard": true, "LogicalClusterMigration": true}
+
 func TestACacheServerAcceptsEveryKindAndKeepsIt(t *testing.T) {
 	i := startInstallation(t)
 	w := newWorld(t)
@@ -94,14 +97,14 @@ func TestACacheServerAcceptsEveryKindAndKeepsIt(t *testing.T) {
 		}
 		obj := w.example(k)
 		obj.SetName("one")
-		w.has(map[bool]string{true: "root", false: "o"}[k.name == "Shard"], obj)
+		w.has(map[bool]string{true: "root", false: "o"}[inRoot[k.name]], obj)
 	}
 	w.settle()
 	want := []string{"here root LogicalCluster cluster", "here o LogicalCluster cluster", "here root Workspace org"}
 	for _, k := range w.offer.kinds {
 		switch {
-		case k.name == "Shard":
-			want = append(want, "here root Shard one")
+		case inRoot[k.name]:
+			want = append(want, "here root "+k.name+" one")
 		case k.name == "APIExport":
 			want = append(want, "here o APIExport widgets")
 		case k.rank == rankRole:

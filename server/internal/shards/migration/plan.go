@@ -130,4 +130,3 @@ func PhaseOf(step Step) migrationv1alpha1.LogicalClusterMigrationPhase {
 	}
 	return migrationv1alpha1.PhaseMigrating
 }
-
