@@ -62,15 +62,6 @@ func transformersOf(g *genericapiserver.Config) storage.Transformers {
 	}
 }
 
-// shardNames returns the names of all shards that this shard knows.
-func (i *installation) shardNames() []string {
-	var names []string
-	for _, shard := range i.knownShards() {
-		names = append(names, shard.Name)
-	}
-	return names
-}
-
 // reportMigration reports the state of a migration to the root shard, which can be this one.
 func (i *installation) reportMigration(ctx context.Context, in migration.Report) (*migrationv1alpha1.LogicalClusterMigration, error) {
 	if reports := i.migrations.reports; reports != nil {
