@@ -78,7 +78,8 @@ type LogicalClusterMigration struct {
 // LogicalClusterMigrationSpec is what moves, and where to.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete the migration, and create another one"
-// +kubebuilder:validation:XValidation:rule="self.logicalCluster != 'root' && !self.logicalCluster.startsWith('system:')",message="the logical cluster root and those of the system do not move"
+// +kubebuilder:validation:XValidation:rule="self.logicalCluster != 'root'",message="the logical cluster root does not move"
+// +kubebuilder:validation:XValidation:rule="!self.logicalCluster.startsWith('system:')",message="logical clusters of the system do not move"
 type LogicalClusterMigrationSpec struct {
 	// LogicalCluster is the name of the logical cluster: spec.cluster of its Workspace.
 	//
