@@ -79,7 +79,7 @@ type LogicalClusterMigration struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: delete the migration, and create another one"
 // +kubebuilder:validation:XValidation:rule="self.logicalCluster != 'root'",message="the logical cluster root does not move"
-// +kubebuilder:validation:XValidation:rule="!self.logicalCluster.startsWith('system:')",message="logical clusters of the system do not move"
+// +kubebuilder:validation:XValidation:rule="!self.logicalCluster.startsWith('system:')",message="logical clusters of the system stay"
 type LogicalClusterMigrationSpec struct {
 	// LogicalCluster is the name of the logical cluster: spec.cluster of its Workspace.
 	//
