@@ -19,6 +19,7 @@ func through(n int, path string) *kcptest.Cluster {
 
 // A workspace that was acknowledged at one front proxy is never absent at another.
 func TestAWorkspaceIsUsedThroughAnotherProxyAtOnce(t *testing.T) {
+	fresh(t)
 	for _, s := range installation.Shards {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
@@ -36,6 +37,7 @@ func TestAWorkspaceIsUsedThroughAnotherProxyAtOnce(t *testing.T) {
 
 func TestTenantsWorkThroughAProxy(t *testing.T) {
 	t.Parallel()
+	fresh(t)
 	name, direct := workspaceOn(t, shard(t, "shard-2"))
 	direct.Grant(t, kcptest.Alice, "edit")
 	cluster := through(0, "root:"+name)
@@ -60,6 +62,7 @@ func TestTenantsWorkThroughAProxy(t *testing.T) {
 // A client must not become another user by headers, nor reach another cluster by an unusual path.
 func TestForgedRequestsThroughAProxyAreRefused(t *testing.T) {
 	t.Parallel()
+	fresh(t)
 	name, _ := workspaceOn(t, shard(t, "shard-1"))
 	cluster := through(0, "root:"+name)
 	forged := http.Header{
@@ -87,6 +90,7 @@ func TestForgedRequestsThroughAProxyAreRefused(t *testing.T) {
 // tenantThrough starts traffic of a tenant in a workspace on a shard, through a front proxy.
 func tenantThrough(t *testing.T, proxy int, s *sharded.Process) *traffic {
 	t.Helper()
+	fresh(t)
 	name, direct := workspaceOn(t, s)
 	direct.Grant(t, kcptest.Alice, "edit")
 	return begin(t, through(proxy, "root:"+name), kcptest.Alice)

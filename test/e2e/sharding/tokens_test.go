@@ -13,6 +13,7 @@ import (
 
 func TestATokenOfAServiceAccountIsUsedThroughAProxy(t *testing.T) {
 	t.Parallel()
+	fresh(t)
 	name, direct := workspaceOn(t, shard(t, "shard-1"))
 	direct.Kubectl(t, "create", "clusterrolebinding", "robots", "--clusterrole=view", "--serviceaccount=default:default")
 	accounts := direct.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestATreeOverThreeShardsIsDeletedAsAWhole(t *testing.T) {
+	fresh(t)
 	path := "root"
 	top := ""
 	var clusters []*kcptest.Cluster

@@ -12,7 +12,7 @@ import (
 // firstPause and lastPause are how long a shard that does not respond is not called: twice as long after each failure.
 const (
 	firstPause = 100 * time.Millisecond
-	lastPause  = 5 * time.Second
+	lastPause  = 2 * time.Second
 )
 
 // breakers has the breaker of each shard that was called. Shards are few, and only administrators create them.

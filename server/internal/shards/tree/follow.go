@@ -16,8 +16,9 @@ import (
 const (
 	// idleTimeout is how long a stream may be silent. Bookmarks arrive every second.
 	idleTimeout = 15 * time.Second
-	// firstDelay and maxDelay limit the time between two connections.
-	firstDelay, maxDelay = 100 * time.Millisecond, 10 * time.Second
+	// firstDelay and maxDelay limit the time between two connections, to which jitter adds half at most. A shard that is back is followed
+	// at once, because every request for what the index does not have is a question to it until then.
+	firstDelay, maxDelay, jitter = 100 * time.Millisecond, 2 * time.Second, 0.5
 )
 
 var (
@@ -80,7 +81,7 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func newDelay() *wait.Backoff {
-	return &wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 100, Cap: maxDelay}
+	return &wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: jitter, Steps: 100, Cap: maxDelay * 2 / 3}
 }
 
 // connect follows the stream until it ends.

@@ -158,7 +158,7 @@ func TestFollowWaitsBetweenConnectionsAndStops(t *testing.T) {
 			t.Error("it connects without a delay")
 		default:
 		}
-		clock.Step(2 * maxDelay)
+		clock.Step(maxDelay)
 	}
 	cancel()
 	for {
@@ -166,6 +166,15 @@ func TestFollowWaitsBetweenConnectionsAndStops(t *testing.T) {
 		case <-sink.signal:
 		case <-ended:
 			return
+		}
+	}
+}
+
+func TestADelayIsNeverLongerThanItsMaximum(t *testing.T) {
+	delay := newDelay()
+	for range 50 {
+		if d := delay.Step(); d > maxDelay {
+			t.Fatalf("got %s", d)
 		}
 	}
 }
