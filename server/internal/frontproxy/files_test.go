@@ -107,6 +107,7 @@ func TestShardsAreKeptOnDisk(t *testing.T) {
 	directory := t.TempDir()
 	s := newSet(t, directory, map[string]string{"root": "https://root", "seed": "https://seed"})
 	feed(t, &sink{set: s, name: "root"}, "x", tree.Shard{Name: "root", BaseURL: "https://root"}, tree.Shard{Name: "two", BaseURL: "https://two"})
+	s.store()
 	again := newSet(t, directory, map[string]string{"root": "https://moved"})
 	for name, want := range map[string]string{"root": "https://moved", "two": "https://two", "seed": ""} {
 		got, known := again.URL(name)

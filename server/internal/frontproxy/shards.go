@@ -2,17 +2,14 @@ package frontproxy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -25,18 +22,15 @@ import (
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 )
 
-// shardsFile has the shards that the proxy knew last, in its directory. With it, the proxy starts while the root shard is down.
-const shardsFile = "front-proxy-shards.json"
-
 // shardSet is the set of shards, which the root shard says, and what the tree streams have delivered.
 //
 // Invariants:
-//   - The URL of a shard is what the root shard said last. Before that, it is what the file in the directory says, then the flags.
+//   - The URL of a shard is what the root shard said last. Before that, it is what the stored state says, then the flags.
 //   - The shard "root" is never removed.
 //   - Every shard has one goroutine that follows its tree, which ends with the shard and with the proxy.
 type shardSet struct {
 	index *index.Table
-	file  string
+	file  *stateStore
 	clock clock.PassiveClock
 	// follow delivers the tree of a shard to a sink until the context ends.
 	follow func(ctx context.Context, shard string, sink tree.Sink)
@@ -49,6 +43,10 @@ type shardSet struct {
 	ended map[string]chan struct{}
 	// listed are the shards in a snapshot of the root shard, nil outside of one.
 	listed map[string]bool
+
+	// changed has an element when a shard has changed, and edges is true when what leads from the root shard to others may have.
+	changed chan struct{}
+	edges   atomic.Bool
 }
 
 // shardState is what is known about a shard.
@@ -61,23 +59,13 @@ type shardState struct {
 	current time.Time
 }
 
-// newShards returns the shards of the flags, and those that the file has.
+// newShards returns the shards of the flags, and what was stored in a directory.
 func newShards(x *index.Table, directory string, seeds map[string]string, c clock.PassiveClock) (*shardSet, error) {
-	s := &shardSet{index: x, clock: c, shards: map[string]*shardState{}, ended: map[string]chan struct{}{}}
-	known := maps.Clone(seeds)
-	if directory != "" {
-		s.file = filepath.Join(directory, shardsFile)
-		text, err := os.ReadFile(s.file)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, err
-		default:
-			if err := json.Unmarshal(text, &known); err != nil {
-				return nil, fmt.Errorf("%s: %w; delete the file, the root shard has its content", s.file, err)
-			}
-		}
-	}
+	s := &shardSet{index: x, file: newStateStore(directory), clock: c, shards: map[string]*shardState{}, ended: map[string]chan struct{}{},
+		changed: make(chan struct{}, 1)}
+	stored, known := s.file.read(), maps.Clone(seeds)
+	x.Restore(peers.Root, stored.Root)
+	maps.Copy(known, stored.Shards)
 	if seed, ok := seeds[peers.Root]; ok {
 		known[peers.Root] = seed // it cannot be reached otherwise after its URL has changed
 	}
@@ -129,6 +117,7 @@ func (s *shardSet) run(ctx context.Context) {
 		s.start(name, state)
 	}
 	s.mu.Unlock()
+	s.running.Go(func() { s.keep(ctx) })
 	<-ctx.Done()
 	s.mu.Lock()
 	s.ctx = nil // no other one starts
@@ -195,29 +184,55 @@ func (s *shardSet) remove(name string) {
 		return
 	}
 	delete(s.shards, name)
-	if s.save(); state.stop != nil {
+	s.save()
+	if state.stop != nil {
 		state.stop()
 	}
 }
 
-// save writes the file. The caller holds the lock. A failure costs the next start only.
-func (s *shardSet) save() {
-	if s.file == "" {
-		return
-	}
-	known := map[string]string{}
-	for name, state := range s.shards {
-		known[name] = state.url.String()
-	}
-	text, err := json.MarshalIndent(known, "", "  ")
-	if err == nil {
-		temporary := s.file + ".new"
-		if err = os.WriteFile(temporary, text, 0o600); err == nil {
-			err = os.Rename(temporary, s.file)
+// keep stores the state when it has changed, until ctx ends: shards at once, and the way to them after a while.
+func (s *shardSet) keep(ctx context.Context) {
+	ticker := time.NewTicker(saveInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.store()
+			return
+		case <-s.changed:
+			s.store()
+		case <-ticker.C:
+			if s.edges.Load() {
+				s.store()
+			}
 		}
 	}
-	if err != nil {
-		klog.ErrorS(err, "Storing the shards failed")
+}
+
+// store stores the state.
+func (s *shardSet) store() {
+	if s.file.file == "" {
+		return
+	}
+	s.edges.Store(false)
+	s.file.save(state{Shards: s.urls(), Root: s.index.Away(peers.Root)})
+}
+
+func (s *shardSet) urls() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	urls := map[string]string{}
+	for name, state := range s.shards {
+		urls[name] = state.url.String()
+	}
+	return urls
+}
+
+// save lets keep store the shards.
+func (s *shardSet) save() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -297,6 +312,7 @@ func (s *sink) End() error {
 	s.set.update(s.name, func(state *shardState) {
 		state.complete, state.failed, state.current = true, false, s.set.clock.Now()
 	})
+	s.moved(true)
 	s.set.mu.Lock()
 	defer s.set.mu.Unlock()
 	if s.name != peers.Root || s.set.listed == nil {
@@ -314,7 +330,15 @@ func (s *sink) End() error {
 // Edge implements tree.Sink.
 func (s *sink) Edge(e tree.Edge) error {
 	s.set.index.SetEdge(s.name, e)
+	s.moved(e.Deleted || e.Shard != "" && e.Shard != s.name)
 	return nil
+}
+
+// moved records that what leads from the root shard to others may have changed.
+func (s *sink) moved(perhaps bool) {
+	if perhaps && s.name == peers.Root {
+		s.set.edges.Store(true)
+	}
 }
 
 // Cluster implements tree.Sink.
