@@ -12,11 +12,14 @@ import (
 const kubernetesModule = "k8s.io/kubernetes"
 
 // Version returns the version of the server: the version of Kubernetes that is linked into the program, and of kcp if it is known.
-func Version() string {
+func Version() string { return VersionInfo().GitVersion }
+
+// VersionInfo returns the response of /version.
+func VersionInfo() *apimachineryversion.Info {
 	if info := (linkedVersion{utilcompatibility.DefaultBuildEffectiveVersion()}).Info(); info != nil {
-		return info.GitVersion
+		return info
 	}
-	return ""
+	return &apimachineryversion.Info{}
 }
 
 // linkedVersion is upstream's version of the server, with the version of Kubernetes that is linked into the program. Otherwise, only

@@ -46,6 +46,7 @@ func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {
 	if err := options.CheckFiles(command.Flags()); err != nil {
 		return err
 	}
+	opts.Version = server.VersionInfo()
 	klog.InfoS("Starting the front proxy", decisionlog.Version, server.Version(), decisionlog.Directory, opts.RootDirectory)
 	return frontproxy.Run(genericapiserver.SetupSignalContext(), opts, func() {
 		started()

@@ -12,9 +12,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
 	"github.com/kcplane/kcp/server/internal/frontproxy/questions"
@@ -32,19 +29,20 @@ const (
 // permission itself.
 func (p *Proxy) withAccess(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := p.access(r); err != nil {
-			responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
+		x := &exchange{request: r, began: p.clock.Now()}
+		if err := p.access(r, x); err != nil {
+			p.refuse(w, x, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (p *Proxy) access(r *http.Request) error {
-	c, err := callerOf(r, p.authenticate)
-	if err != nil {
+func (p *Proxy) access(r *http.Request, x *exchange) (err error) {
+	if x.caller, err = callerOf(r, p.authenticate); err != nil {
 		return err
 	}
+	c := x.caller
 	if c.client.Trust == questions.Anonymous {
 		return apierrors.NewUnauthorized("credentials are required")
 	}

@@ -1,14 +1,17 @@
 package frontproxy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/version"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -23,7 +26,10 @@ import (
 type Options struct {
 	Serving        *genericoptions.SecureServingOptions
 	Authentication *kubeoptions.BuiltInAuthenticationOptions
+	Audit          *genericoptions.AuditOptions
 	Logs           *logs.Options
+	// Version is the response of /version. No flag sets it.
+	Version *version.Info
 
 	// MappingFile says which backend serves which paths. Without it, the shards serve everything.
 	MappingFile string
@@ -53,7 +59,7 @@ func NewOptions() *Options {
 		Serving: genericoptions.NewSecureServingOptions(),
 		Authentication: kubeoptions.NewBuiltInAuthenticationOptions().
 			WithClientCert().WithOIDC().WithRequestHeader().WithServiceAccounts().WithTokenFile().WithWebHook(),
-		Logs:          logs.NewOptions(),
+		Audit: genericoptions.NewAuditOptions(), Logs: logs.NewOptions(), Version: &version.Info{},
 		RootDirectory: ".kcp", DropGroups: identity.DefaultDropped,
 		MaxOpenRequests: 50_000, MaxOpenRequestsPerClient: 5_000, StalledClientTimeout: 30 * time.Second, ShutdownDelay: 5 * time.Second,
 	}
@@ -113,6 +119,7 @@ func (o *Options) AddFlags(sets *cliflag.NamedFlagSets) {
 		"with * at its end is a prefix.")
 	fs.StringSliceVar(&o.PassOnGroups, "authentication-pass-on-groups", o.PassOnGroups, "The only groups that users have behind the front "+
 		"proxy, except for --authentication-drop-groups. An entry with * at its end is a prefix. Empty for all groups.")
+	o.Audit.AddFlags(sets.FlagSet("auditing"))
 	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
 	utilfeature.DefaultMutableFeatureGate.AddFlag(sets.FlagSet("features"))
 }
@@ -127,7 +134,11 @@ var shardFlags = map[string]bool{
 // complete sets what no flag sets, creates the root directory, and returns an error if an option is invalid.
 func (o *Options) complete() error {
 	o.Authentication.ServiceAccounts = nil // see shardFlags
-	errs := append(o.Serving.Validate(), o.Authentication.Validate()...)
+	errs := slices.Concat(o.Serving.Validate(), o.Authentication.Validate(), o.Audit.Validate())
+	if o.Audit.PolicyFile == "" && (o.Audit.LogOptions.Path != "" || o.Audit.WebhookOptions.ConfigFile != "") {
+		errs = append(errs, errors.New("--audit-policy-file is required with --audit-log-path and --audit-webhook-config-file: it selects the "+
+			"events to record"))
+	}
 	for _, f := range []struct {
 		name  string
 		value int64

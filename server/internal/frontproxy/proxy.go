@@ -46,6 +46,7 @@ type Proxy struct {
 	resolver     *questions.Resolver
 	open         *openRequests
 	metrics      *instruments
+	audit        *refusals
 	clock        clock.PassiveClock
 	// ending ends when open watches must end.
 	ending context.Context
@@ -56,6 +57,9 @@ type Proxy struct {
 
 // exchange is one request, in the context of its way through the proxy.
 type exchange struct {
+	// request is as the client has sent it, and began when it arrived.
+	request     *http.Request
+	began       time.Time
 	caller      caller
 	destination destination
 	guard       *identity.Guard
@@ -69,17 +73,16 @@ type exchangeKey struct{}
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.once.Do(p.build)
-	began := p.clock.Now()
 	recorded := &recorder{ResponseWriter: w}
-	x := &exchange{}
+	x := &exchange{request: r, began: p.clock.Now()}
 	p.metrics.open.Inc()
 	defer func() {
 		p.metrics.open.Dec()
-		p.metrics.answered(targetName(x.last), r.Method, recorded.status(), p.clock.Since(began))
+		p.metrics.answered(targetName(x.last), r.Method, recorded.status(), p.clock.Since(x.began))
 	}()
 	defer recovered(recorded, r)
-	if err := p.serve(recorded, r, x, began); err != nil {
-		p.refuse(recorded, r, err)
+	if err := p.serve(recorded, r, x); err != nil {
+		p.refuse(recorded, x, err)
 	}
 }
 
@@ -96,7 +99,7 @@ func recovered(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange, began time.Time) (err error) {
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange) (err error) {
 	if x.caller, err = callerOf(r, p.authenticate); err != nil {
 		return err
 	}
@@ -126,7 +129,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange, began
 		},
 		Sent: func(t forward.Target) {
 			if !sent {
-				p.metrics.overhead.Observe(p.clock.Since(began).Seconds())
+				p.metrics.overhead.Observe(p.clock.Since(x.began).Seconds())
 			}
 			sent, x.last = true, &t
 		},
@@ -199,9 +202,10 @@ func (p *Proxy) rewrite(out *httputil.ProxyRequest, x *exchange) {
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var answered apierrors.APIStatus
 	var unreachable *forward.Unreachable
+	x := r.Context().Value(exchangeKey{}).(*exchange)
 	switch {
 	case errors.As(err, &answered):
-		p.refuse(w, r, err)
+		p.refuse(w, x, err)
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has left, or the proxy ends the watch
 	case errors.As(err, &unreachable):
@@ -210,19 +214,17 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		if unreachable.Target.Shard != "" {
 			what = "shard \"" + unreachable.Target.Shard + "\", which holds the workspace,"
 		}
-		p.refuse(w, r, answer.Unavailable(what+" does not respond; try again"))
+		p.refuse(w, x, answer.Unavailable(what+" does not respond; try again"))
 	default:
-		p.refuse(w, r, apierrors.NewInternalError(errors.New("forwarding the request failed")))
+		p.refuse(w, x, apierrors.NewInternalError(errors.New("forwarding the request failed")))
 	}
 }
 
 // refuse responds with an error. net/http discards the rest of a body.
-func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var answered apierrors.APIStatus
-	if errors.As(err, &answered) {
-		p.metrics.refusedWith(int(answered.Status().Code))
-	}
-	responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
+func (p *Proxy) refuse(w http.ResponseWriter, x *exchange, err error) {
+	p.metrics.refusedWith(int(statusOf(err).Code))
+	p.audit.record(w, x.request, x.caller.user, x.began, err)
+	responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, x.request)
 }
 
 // watchBody is the body of a watch. It ends, without an error for the client, when its context ends.

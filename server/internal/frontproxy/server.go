@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -84,6 +85,9 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	}
 	s.proxy = &Proxy{authenticate: users.Authenticator, groups: identity.NewFilter(o.DropGroups, o.PassOnGroups), metrics: newInstruments(),
 		open: newOpenRequests(o.MaxOpenRequestsPerClient, o.MaxOpenRequests), clock: clock.RealClock{}}
+	if s.proxy.audit, err = newRefusals(o.Audit); err != nil {
+		return nil, err
+	}
 	s.proxy.ending, s.endWatches = context.WithCancel(context.WithoutCancel(ctx))
 	return s, s.connect(index.New())
 }
@@ -147,10 +151,13 @@ func (s *server) handler() http.Handler {
 	healthz.InstallLivezHandler(local, alive)
 	healthz.InstallHandler(local, alive)
 	healthz.InstallReadyzHandler(local, alive, s.ready())
+	local.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
+		responsewriters.WriteRawJSON(http.StatusOK, s.options.Version, w)
+	})
 	local.Handle("/metrics", s.proxy.withAccess(legacyregistry.HandlerWithReset()))
 	inCluster := authentication.WithInClusterServiceAccount(s.proxy)
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if below(r.URL.Path, "/livez", "/readyz", "/healthz") || r.URL.Path == "/metrics" {
+		if below(r.URL.Path, "/livez", "/readyz", "/healthz") || r.URL.Path == "/metrics" || r.URL.Path == "/version" {
 			local.ServeHTTP(w, r)
 			return
 		}
@@ -196,6 +203,11 @@ func (s *server) run(ctx context.Context, announce func()) error {
 			return err
 		}
 	}
+	endAudit, err := s.proxy.audit.run()
+	if err != nil {
+		return err
+	}
+	defer endAudit()
 	s.serving.Listener = slowclient.Listener(s.serving.Listener, s.options.StalledClientTimeout)
 	closing := make(chan struct{})
 	stopped, _, err := s.serving.Serve(s.handler(), requestsTimeout, closing)
