@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,6 +53,8 @@ type fakeShard struct {
 	serve   http.HandlerFunc
 	asked   int
 	got     []seen
+	// down reports that the tree stream has nothing.
+	down bool
 }
 
 func (f *fakeShard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -134,6 +137,13 @@ func (w *world) feed(ctx context.Context, shard string, sink tree.Sink) {
 	}
 	edge := func(parent, name, cluster, to string, n int) tree.Edge {
 		return tree.Edge{Parent: logicalcluster.Name(parent), Name: name, Cluster: logicalcluster.Name(cluster), Shard: to, Epoch: 1, UID: id(n)}
+	}
+	down := false
+	if w.shards[shard].set(func() { down = w.shards[shard].down }); down {
+		sink.Lost(errors.New("down"))
+		w.shards[shard].fed <- struct{}{}
+		<-ctx.Done()
+		return
 	}
 	check(sink.Begin(tree.Start{Shard: shard, Incarnation: "x"}))
 	switch shard {
