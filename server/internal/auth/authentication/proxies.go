@@ -36,6 +36,9 @@ func FromProxies(inner authenticator.Request, headers *authenticatorfactory.Requ
 		for _, prefix := range headers.ExtraHeaderPrefixes.Value() {
 			limitExtra(r.Header, prefix)
 		}
+		if isProxy(r) && !describes(r.Header, headers) {
+			r = withoutCertificate(r)
+		}
 		return inner.AuthenticateRequest(r)
 	})
 }
@@ -60,13 +63,32 @@ func named(headers *authenticatorfactory.RequestHeaderConfig, r *http.Request) b
 	return len(names) == 0 || slices.Contains(names, r.TLS.PeerCertificates[0].Subject.CommonName)
 }
 
+// describes reports whether headers describe a user.
+func describes(h http.Header, headers *authenticatorfactory.RequestHeaderConfig) bool {
+	return slices.ContainsFunc(headers.UsernameHeaders.Value(), func(name string) bool { return h.Get(name) != "" })
+}
+
+// withoutCertificate returns a request without its client certificate, which is that of a front proxy: it is not the certificate of a user,
+// who may have a token, or be anonymous.
+func withoutCertificate(r *http.Request) *http.Request {
+	plain, connection := *r, *r.TLS
+	connection.PeerCertificates, connection.VerifiedChains = nil, nil
+	plain.TLS = &connection
+	return &plain
+}
+
 // isOtherPeer reports whether the client has the certificate of a peer that is not a front proxy.
 func isOtherPeer(r *http.Request) bool {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !peers.IsPeer(r.TLS.PeerCertificates[0]) {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && peers.IsPeer(r.TLS.PeerCertificates[0]) && !isProxy(r)
+}
+
+// isProxy reports whether the client has the certificate of a front proxy, whoever has signed it.
+func isProxy(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}
 	identity, err := peers.IdentityOf(r.TLS.PeerCertificates[0])
-	return err != nil || identity.Kind != peers.Proxy
+	return err == nil && identity.Kind == peers.Proxy
 }
 
 func limitGroups(h http.Header, name string) {

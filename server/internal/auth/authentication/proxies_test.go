@@ -137,3 +137,34 @@ func TestHeadersCountOnlyFromNamedCertificatesOfTheAuthorityOfProxies(t *testing
 		}
 	}
 }
+
+// A request that a front proxy sends on without a user has the credentials of the user, or none.
+func TestTheCertificateOfAProxyIsNotThatOfAUser(t *testing.T) {
+	for name, c := range map[string]struct {
+		uri, user string
+		want      int
+	}{
+		"a proxy without a user": {"kcp://proxy/p", "", 0},
+		"a proxy with a user":    {"kcp://proxy/p", "alice", 1},
+		"a shard":                {"kcp://shard/s", "", 1},
+		"a user":                 {"spiffe://x/y", "", 1},
+	} {
+		uri, err := url.Parse(c.uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := requestAt("a")
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{URIs: []*url.URL{uri}}}}
+		if c.user != "" {
+			r.Header.Set("X-Remote-User", c.user)
+		}
+		got := -1
+		_, _, _ = FromProxies(authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+			got = len(r.TLS.PeerCertificates)
+			return nil, false, nil
+		}), testHeaders).AuthenticateRequest(r)
+		if got != c.want || len(r.TLS.PeerCertificates) != 1 {
+			t.Errorf("%s: got %d certificates, want %d", name, got, c.want)
+		}
+	}
+}
