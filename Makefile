@@ -167,11 +167,11 @@ host-down: ## Remove the host cluster.
 	$(AS_ROOT) $(BIN)/kcp-host down
 
 .PHONY: test
-test: unit e2e-server e2e-abuse ## Run all tests except those that need a host cluster.
+test: unit e2e-server e2e-sharded-chosen e2e-abuse ## Run all tests except those that need a host cluster.
 
 .PHONY: unit
 unit: ## Run the unit tests.
-	$(TEST) $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions | grep -v /e2e)
+	$(TEST) $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
 	for library in $(LIBRARIES); do (cd $$library && $(TEST) $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(TEST) ./...
 	cd test/argocd && $(TEST) ./...
@@ -181,6 +181,14 @@ unit: ## Run the unit tests.
 e2e-server: build test-tools stock ## Run the end-to-end tests of the server, with real processes, kubectl and Helm.
 	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=20m $$($(GO) list ./operator/e2e ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
 	cd client && KCP_BIN=$(BIN) $(TEST) -count=1 ./kcptest
+
+.PHONY: e2e-sharded-chosen
+e2e-sharded-chosen: build clients ## Run some end-to-end tests of the server through the front proxies of an installation with three shards.
+	KCP_BIN=$(BIN) $(GO) run ./test/sharded/run -suites=chosen
+
+.PHONY: e2e-sharded
+e2e-sharded: build test-tools stock ## Run all end-to-end tests that a front proxy can serve through those of an installation with three shards.
+	KCP_BIN=$(BIN) $(GO) run ./test/sharded/run -suites=all
 
 # This runs alone, because other tests would affect its measurements.
 .PHONY: e2e-abuse

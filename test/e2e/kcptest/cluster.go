@@ -2,6 +2,7 @@ package kcptest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -177,15 +178,27 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	}
 }
 
-// Gone converts the result of a get for Eventually: it returns nil if the object is not found.
+// Gone converts the result of a get for Eventually: it returns nil if the object, or its workspace, is not found.
 func Gone(err error) error {
 	if err == nil {
 		return fmt.Errorf("the object still exists")
 	}
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || IsNoWorkspace(err) {
 		return nil
 	}
 	return err
+}
+
+// IsNoWorkspace reports whether an error is that for a workspace that does not exist: a shard says so, and a front proxy does not say whether
+// it exists.
+func IsNoWorkspace(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	details := status.Status().Details
+	return (apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), "workspace access not permitted")) &&
+		details.Group == Workspaces.Group && details.Kind == Workspaces.Resource
 }
 
 func must[T any](t testing.TB) func(T, error) T {

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -123,7 +122,7 @@ func TestOtherTenantsHaveNoAccess(t *testing.T) {
 	_, err = alices.Dynamic(t, kcptest.Stranger).Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("x", "", ""), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	_, err = server.Named(alices.Name+":absent").Kube(t, kcptest.Stranger).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
-	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "workspaces.tenancy.kcp.io") {
+	if !kcptest.IsNoWorkspace(err) {
 		t.Errorf("a path that does not exist: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Command run starts an installation of several processes on this machine, and stops it on Ctrl+C. With a command after its flags, such as
-// go test, it runs the command with the installation for kcptest.Main, and exits with its code.
+// Command run starts an installation of several processes on this machine, and stops it on Ctrl+C. With -suites, it runs packages of
+// end-to-end tests through the front proxies of an installation, and exits with the code of go test.
 package main
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -20,20 +19,15 @@ import (
 )
 
 func main() {
-	directory := flag.String("directory", ".kcp-sharded", "Directory for all files of the installation.")
+	directory := flag.String("directory", "", "Directory for all files of the installation. By default, a temporary one.")
+	run := flag.String("suites", "", "Run tests of test/e2e: chosen, all, or names separated by commas. Arguments after the flags are those "+
+		"of go test.")
 	var options sharded.Options
 	flag.IntVar(&options.Shards, "shards", 2, "Number of shards besides the root shard.")
 	flag.IntVar(&options.Proxies, "proxies", 1, "Number of front proxies.")
 	flag.IntVar(&options.Port, "port", 6443, "Port of the installation. 0 means any port.")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	code, err := 0, error(nil)
-	if command := flag.Args(); len(command) > 0 {
-		code, err = runCommand(ctx, *directory, options, command)
-	} else {
-		err = run(ctx, *directory, options)
-	}
+	code, err := start(*directory, *run, options)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -41,8 +35,24 @@ func main() {
 	os.Exit(code)
 }
 
-// run starts an installation, and stops it when ctx ends or when one of its processes exits.
-func run(ctx context.Context, directory string, options sharded.Options) (err error) {
+// start starts an installation until it is interrupted, or until the tests of suites end.
+func start(directory, suites string, options sharded.Options) (code int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if directory == "" {
+		if directory, err = os.MkdirTemp("", "kcp-sharded-"); err != nil {
+			return 1, err
+		}
+		defer os.RemoveAll(directory)
+	}
+	if suites != "" {
+		return test(ctx, directory, suites, flag.Args())
+	}
+	return 0, serve(ctx, directory, options)
+}
+
+// serve starts an installation, and stops it when ctx ends or when one of its processes exits.
+func serve(ctx context.Context, directory string, options sharded.Options) (err error) {
 	began := time.Now()
 	options.Users = []kcptest.User{{Name: "kcp-admin", Groups: []string{"system:kcp:admin"}, Token: rand.Text()}}
 	installation, err := sharded.Start(directory, options)
@@ -52,40 +62,6 @@ func run(ctx context.Context, directory string, options sharded.Options) (err er
 	defer func() { err = errors.Join(err, installation.Stop()) }()
 	greet(os.Stderr, installation, time.Since(began))
 	return installation.Wait(ctx)
-}
-
-// runCommand starts an installation with the users of kcptest, and runs a command until it ends or until a process of the installation
-// exits.
-func runCommand(ctx context.Context, directory string, options sharded.Options, command []string) (code int, err error) {
-	options.Users, options.ProxyUsers = sharded.TestUsers()
-	installation, err := sharded.Start(directory, options)
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, installation.Stop()) }()
-	file, err := installation.Describe()
-	if err != nil {
-		return 1, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- installation.Wait(ctx)
-		cancel()
-	}()
-	c := exec.CommandContext(ctx, command[0], command[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-	c.Env = append(os.Environ(), kcptest.InstalledVariable+"="+file)
-	err = c.Run()
-	cancel()
-	if lost := <-ended; lost != nil {
-		return 1, lost
-	}
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
 }
 
 // greet prints what the installation consists of, and commands to try next.
