@@ -189,16 +189,16 @@ func Gone(err error) error {
 	return err
 }
 
-// IsNoWorkspace reports whether an error is that for a workspace that does not exist: a shard says so, and a front proxy does not say whether
-// it exists.
+// IsNoWorkspace reports whether an error is that for a workspace that does not exist. A shard says so; a front proxy refuses access.
 func IsNoWorkspace(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
-	details := status.Status().Details
-	return (apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), "workspace access not permitted")) &&
-		details.Group == Workspaces.Group && details.Kind == Workspaces.Resource
+	if details := status.Status().Details; details.Group != Workspaces.Group || details.Kind != Workspaces.Resource {
+		return false
+	}
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), "workspace access not permitted")
 }
 
 func must[T any](t testing.TB) func(T, error) T {
