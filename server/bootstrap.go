@@ -18,7 +18,7 @@ import (
 func (s *server) bootstrap(ctx context.Context) error {
 	shard := bootstrap.Shard{
 		Name: s.opts.ShardName, BaseURL: s.opts.ShardBaseURL, ExternalURL: s.opts.ShardExternalURL,
-		VirtualWorkspaceURL: s.opts.ShardVirtualWorkspaceURL,
+		VirtualWorkspaceURL: s.opts.ShardVirtualWorkspaceURL, HasOthers: s.opts.Sharding.Enabled(),
 	}
 	var homeCreators []string
 	if s.opts.Homes.Enabled {

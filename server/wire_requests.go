@@ -90,11 +90,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	h = bodylimit.WithSelectors(bodylimit.WithText(h))
 	h = q.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, set.LogicalClusters, q.inService, g.Serializer)))
 	if q.opts.Homes.Enabled {
-		homes := home.Homes{
-			Clusters: q.tenancy.stored["logicalclusters"], Scheduler: q.tenancy.scheduler, Authorizer: g.Authorization.Authorizer,
-			Serializer: g.Serializer,
-		}
-		h = homes.WithHome(h)
+		h = q.homes(g).WithHome(h)
 	}
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
@@ -160,6 +156,16 @@ func (q *requests) withPart(next http.Handler, s runtime.NegotiatedSerializer) h
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message,
 		}}, s, schema.GroupVersion{Version: "v1"}, w, r)
 	})
+}
+
+// homes returns what serves the homes of users.
+func (q *requests) homes(g *genericapiserver.Config) *home.Homes {
+	homes := &home.Homes{
+		Clusters: q.tenancy.stored["logicalclusters"], Scheduler: q.tenancy.scheduler, Authorizer: g.Authorization.Authorizer,
+		Serializer: g.Serializer,
+	}
+	q.installation.share(homes)
+	return homes
 }
 
 // inService reports whether a request is served even if its logical cluster is inactive. Requests outside of views have passed this check

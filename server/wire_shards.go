@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -71,7 +72,13 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	}
 	i := &installation{opts: opts, backend: backend, tenancy: tenancy}
 	var err error
-	if i.incarnation, err = backend.Incarnation(ctx); err != nil {
+	if opts.Sharding.Adopt {
+		err = backend.ForgetIncarnation(ctx)
+	}
+	if err == nil {
+		i.incarnation, err = backend.Incarnation(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if i.authorities, err = dynamiccertificates.NewDynamicCAContentFromFile("peers", opts.Sharding.PeerCA); err != nil {
@@ -153,9 +160,13 @@ func (i *installation) urlOf(name string) (string, bool) {
 // beRoot adds what only the root shard does. The installation has the ID of the store in which it began.
 func (i *installation) beRoot(ctx context.Context) error {
 	id, err := i.backend.Record(ctx, shards.InstallationRecord)
-	if err == nil && id == "" {
-		id = i.incarnation
+	wanted := i.opts.Sharding.InstallationID
+	switch {
+	case err == nil && id == "":
+		id = cmp.Or(wanted, i.incarnation)
 		err = i.backend.SetRecord(ctx, shards.InstallationRecord, id)
+	case err == nil && wanted != "" && wanted != id:
+		err = fmt.Errorf("--installation-id is %s, but this store belongs to installation %s", wanted, id)
 	}
 	if err != nil {
 		return err
@@ -206,6 +217,38 @@ func (i *installation) readState(ctx context.Context, shard string) (shards.Stat
 		return i.state(ctx), nil
 	}
 	return peers.Call[shards.Question, shards.State](ctx, i.clients, shard, shards.CallState, shards.Question{})
+}
+
+// placed returns how many logical clusters a shard holds: the maximum of what this shard has recorded, and of what the shard says.
+func (i *installation) placed(ctx context.Context, shard string) int64 {
+	if i == nil {
+		return 0
+	}
+	recorded := int64(0)
+	for ws := range i.tenancy.set.Workspaces.All() {
+		if placement.Of(ws).Shard == shard {
+			recorded++
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, placedTimeout)
+	defer cancel()
+	if state, err := i.readState(limited, shard); err == nil {
+		return max(recorded, state.Used[corev1alpha1.ResourceLogicalClusters])
+	}
+	if known, err := i.tenancy.set.Shards.Get(logicalcluster.Root, "", shard); err == nil {
+		last := known.Status.Used[corev1alpha1.ResourceLogicalClusters]
+		recorded = max(recorded, last.Value())
+	}
+	return recorded
+}
+
+// placedTimeout limits how long the deletion of a Shard waits for the shard.
+const placedTimeout = 5 * time.Second
+
+// quarantined reports whether the store of a shard was restored, and kubectl kcp check has not compared the shard with the others since.
+func (i *installation) quarantined(shard string) bool {
+	known, err := i.tenancy.set.Shards.Get(logicalcluster.Root, "", shard)
+	return err == nil && known.Annotations[corev1alpha1.QuarantineAnnotation] != ""
 }
 
 // controllers returns what the leader of a sharded installation runs besides the controllers of every server.

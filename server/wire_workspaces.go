@@ -8,6 +8,8 @@ import (
 
 	"github.com/kcplane/kcp/server/internal/controllers/workspace"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
+	"github.com/kcplane/kcp/server/internal/request/home"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/workspaces"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
@@ -19,7 +21,7 @@ func (i *installation) scheduleElsewhere() error {
 	t := i.tenancy
 	calls := workspaces.New(workspaces.Config{
 		Scheduler: t.scheduler, Clusters: t.stored["logicalclusters"], Workspaces: t.stored["workspaces"], Tombstones: i.backend.Tombstones(),
-		Holder: i.holders.Holder, Left: i.left, Clients: i.clients, Clock: clock.RealClock{},
+		Holder: i.holders.Holder, Left: i.left, Quarantined: i.quarantined, Clients: i.clients, Clock: clock.RealClock{},
 	})
 	calls.Serve(i.calls)
 	i.workspaces = calls
@@ -28,6 +30,18 @@ func (i *installation) scheduleElsewhere() error {
 	var err error
 	i.orphans, err = workspacereport.RegisterOrphans(legacyregistry.Register)
 	return err
+}
+
+// share makes all shards hold homes. The root shard decides which one.
+func (i *installation) share(homes *home.Homes) {
+	switch {
+	case i == nil:
+	case i.registry != nil:
+		homes.Records = i.tenancy.stored["workspaces"]
+		peers.Handle(i.calls, home.Call, []peers.Kind{peers.Shard}, homes.Serve)
+	default:
+		homes.Ask = home.AskRoot(i.clients)
+	}
 }
 
 // left reports whether another shard holds a cluster of which this shard has a LogicalCluster.

@@ -24,6 +24,8 @@ type Name string
 const (
 	// Root is the top of the tree of workspaces.
 	Root Name = "root"
+	// Homes contains the Workspaces of the homes of users, if an installation has several shards. It is on the root shard.
+	Homes Name = "homes"
 	// SystemAdmin holds the bootstrap policy and the leases of controllers. Requests of shard administrators without a
 	// cluster are served here.
 	SystemAdmin Name = "system:admin"

@@ -28,6 +28,8 @@ type Sharding struct {
 	MaxLogicalClusters int64
 	// Adopt makes a shard start with a store that its Shard object does not know.
 	Adopt bool
+	// InstallationID makes an empty store that of the root shard of an installation that exists. It is empty for a new installation.
+	InstallationID string
 }
 
 // Rules of Sharding.Placement.
@@ -51,6 +53,8 @@ func (s *Sharding) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.ClientKey, "shard-client-key-file", s.ClientKey, "Private key of --shard-client-cert-file.")
 	fs.StringVar(&s.ShardCA, "shard-ca-file", s.ShardCA, "Certificate authorities of the serving certificates of shards. Required on the "+
 		"root shard. On other shards, defaults to those in --root-shard-kubeconfig-file.")
+	fs.StringVar(&s.InstallationID, "installation-id", s.InstallationID, "ID of the installation whose root shard was lost. With it, a root "+
+		"shard with an empty store takes the place of the lost one. A store that belongs to another installation is refused.")
 	fs.StringVar(&s.RootKubeconfig, "root-shard-kubeconfig-file", s.RootKubeconfig,
 		"Kubeconfig with the URL and the certificate authorities of the root shard. Required on every shard but the root shard.")
 	fs.StringVar(&s.CacheKubeconfig, "cache-kubeconfig", s.CacheKubeconfig, "Kubeconfig with the URL and the certificate authorities of the "+
@@ -67,7 +71,7 @@ func (s *Sharding) addFlags(fs *pflag.FlagSet) {
 func (s Sharding) validate(shardName string) error {
 	if !s.Enabled() {
 		for flag, value := range map[string]string{
-			"root-shard-kubeconfig-file": s.RootKubeconfig, "cache-kubeconfig": s.CacheKubeconfig,
+			"root-shard-kubeconfig-file": s.RootKubeconfig, "cache-kubeconfig": s.CacheKubeconfig, "installation-id": s.InstallationID,
 		} {
 			if value != "" {
 				return fmt.Errorf("--%s: requires --peer-client-ca-file, with which this shard and the others authenticate each other", flag)
@@ -90,6 +94,9 @@ func (s Sharding) validate(shardName string) error {
 	}
 	if s.IsRoot() && s.ShardCA == "" {
 		return errors.New("--shard-ca-file: required on the root shard, which calls the other shards")
+	}
+	if s.InstallationID != "" && !s.IsRoot() {
+		return errors.New("--installation-id: only the root shard has it; other shards get the ID when they register")
 	}
 	if s.MaxLogicalClusters < 0 {
 		return fmt.Errorf("--shard-max-logical-clusters: must not be negative, got %d", s.MaxLogicalClusters)

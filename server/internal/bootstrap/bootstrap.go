@@ -50,15 +50,19 @@ var resources = map[string]schema.GroupVersionResource{
 var logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
 
 // Shard describes this shard.
-type Shard struct{ Name, BaseURL, ExternalURL, VirtualWorkspaceURL string }
+type Shard struct {
+	Name, BaseURL, ExternalURL, VirtualWorkspaceURL string
+	// HasOthers reports that the installation can have other shards.
+	HasOthers bool
+}
 
 // Bootstrap creates the logical cluster root and its content, and updates existing objects. homeCreators are the groups
 // whose members get a home workspace.
 func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, system System, batteries sets.Set[string],
 	homeCreators []string) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.Root)
-	if err := makeCluster(ctx, client); err != nil {
-		return fmt.Errorf("logical cluster %s: %w", logicalcluster.Root, err)
+	if err := makeCluster(ctx, client, logicalcluster.Root, "root:root"); err != nil {
+		return err
 	}
 	objects, err := content(shard, batteries)
 	if err != nil {
@@ -74,13 +78,22 @@ func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, syste
 			return fmt.Errorf("%s %s in %s: %w", obj.GetKind(), obj.GetName(), logicalcluster.Root, err)
 		}
 	}
+	if shard.HasOthers {
+		return makeCluster(ctx, client, logicalcluster.Homes, "root:universal")
+	}
 	return nil
 }
 
-func makeCluster(ctx context.Context, client dynamic.Interface) error {
-	annotations := map[string]string{
-		corev1alpha1.PathAnnotation: string(logicalcluster.Root), tenancyv1alpha1.TypeAnnotation: "root:root",
+// makeCluster creates or updates the LogicalCluster of a cluster without a Workspace.
+func makeCluster(ctx context.Context, client dynamic.Interface, name logicalcluster.Name, of string) error {
+	if err := applyCluster(logicalcluster.WithName(ctx, name), client, name, of); err != nil {
+		return fmt.Errorf("logical cluster %s: %w", name, err)
 	}
+	return nil
+}
+
+func applyCluster(ctx context.Context, client dynamic.Interface, name logicalcluster.Name, of string) error {
+	annotations := map[string]string{corev1alpha1.PathAnnotation: string(name), tenancyv1alpha1.TypeAnnotation: of}
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster"))
 	u.SetName(corev1alpha1.LogicalClusterName)

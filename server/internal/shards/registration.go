@@ -28,7 +28,7 @@ type Registration struct {
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL"`
 	// Incarnation is the ID of the store of the shard.
 	Incarnation string `json:"incarnation"`
-	// Adopt accepts another incarnation than the registered one.
+	// Adopt accepts another incarnation than the registered one, and puts the shard into quarantine.
 	Adopt bool `json:"adopt,omitempty"`
 }
 
@@ -82,6 +82,9 @@ func describe(shard *corev1alpha1.Shard, in Registration) error {
 		return apierrors.NewConflict(shardResource, shard.Name, fmt.Errorf("it belongs to the store %s, and this server has the store %s: "+
 			"another server may have the same --shard-name, or the store was restored or replaced; only in the latter case, "+
 			"start with --adopt-shard", known, in.Incarnation))
+	}
+	if known != "" && known != in.Incarnation {
+		metav1.SetMetaDataAnnotation(&shard.ObjectMeta, corev1alpha1.QuarantineAnnotation, in.Incarnation)
 	}
 	metav1.SetMetaDataAnnotation(&shard.ObjectMeta, corev1alpha1.IncarnationAnnotation, in.Incarnation)
 	if shard.Labels["name"] == "" {

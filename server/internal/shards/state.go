@@ -3,6 +3,7 @@ package shards
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,6 +138,7 @@ func report(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard, state S
 			state.Incarnation, known)
 	}
 	conditions.Set(&status.Conditions, ready)
+	reportTrust(status, shard)
 	if problem != nil {
 		return // what it held stays
 	}
@@ -148,6 +150,18 @@ func report(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard, state S
 	}
 	conditions.Set(&status.Conditions, clocks)
 	status.Used, status.Capacity = quantities(state.Used, status.Used), quantities(state.Capacity, nil)
+}
+
+// reportTrust writes into the status of a shard whether it is in quarantine, if it ever was.
+func reportTrust(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard) {
+	trusted := corev1alpha1.Condition{Type: corev1alpha1.ShardTrusted, Status: metav1.ConditionTrue}
+	if _, quarantined := shard.Annotations[corev1alpha1.QuarantineAnnotation]; quarantined {
+		trusted.Status, trusted.Severity, trusted.Reason = metav1.ConditionFalse, "Warning", corev1alpha1.ReasonShardRestored
+		trusted.Message = "the store of the shard was restored or replaced: nothing is deleted on its word until kubectl kcp check finds no conflict"
+	} else if !slices.ContainsFunc(status.Conditions, func(c corev1alpha1.Condition) bool { return c.Type == trusted.Type }) {
+		return
+	}
+	conditions.Set(&status.Conditions, trusted)
 }
 
 // quantities returns amounts as resources. An amount that has hardly changed keeps its former value.

@@ -55,9 +55,18 @@ func (b *Backend) Incarnation(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("identifying the store: no member of etcd has its current state; start the server again")
 }
 
+// ForgetIncarnation makes Incarnation return another ID. Call it at the start if an administrator knows that the store was restored: etcd does
+// not see that its directory was replaced by an older one.
+func (b *Backend) ForgetIncarnation(ctx context.Context) error {
+	_, err := b.client.Client.Delete(ctx, b.incarnationKey())
+	return err
+}
+
+func (b *Backend) incarnationKey() string { return b.root + ownPrefix + "/incarnation" }
+
 // incarnation reads the record, and writes it if there is none for this store. It reports false if it must be called again.
 func (b *Backend) incarnation(ctx context.Context) (incarnation, bool, error) {
-	key := b.root + ownPrefix + "/incarnation"
+	key := b.incarnationKey()
 	found, err := b.client.Client.Get(ctx, key)
 	if err != nil {
 		return incarnation{}, false, err

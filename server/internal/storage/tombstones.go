@@ -21,11 +21,13 @@ const (
 	leaseLife = time.Minute
 )
 
-// Tombstones records which logical clusters were deleted on behalf of another shard. A creation that is late does not make them again.
+// Tombstones records which logical clusters were deleted for which Workspace on another shard. A creation for the same Workspace that is late
+// does not make them again.
 //
 // Invariants:
 //   - The tombstone is stored before the LogicalCluster is deleted.
 //   - Create compares in the same etcd transaction that there is no tombstone.
+//   - A tombstone is that of a cluster and its owner: the home of a user has the same name after its deletion, and another owner.
 //   - etcd removes a tombstone after tombstoneLife, so that their number is bounded by the rate of deletions.
 type Tombstones struct {
 	client *clientv3.Client
@@ -41,7 +43,9 @@ func (b *Backend) Tombstones() *Tombstones {
 	return &Tombstones{client: b.client.Client, prefix: b.root + ownPrefix + "/deleted/"}
 }
 
-func (t *Tombstones) key(cluster logicalcluster.Name) string { return t.prefix + string(cluster) }
+func (t *Tombstones) key(cluster logicalcluster.Name, owner types.UID) string {
+	return t.prefix + string(cluster) + "/" + string(owner)
+}
 
 // Put records that the cluster of an owner is deleted.
 func (t *Tombstones) Put(ctx context.Context, cluster logicalcluster.Name, owner types.UID) error {
@@ -50,7 +54,7 @@ func (t *Tombstones) Put(ctx context.Context, cluster logicalcluster.Name, owner
 		return err
 	}
 	_, _, err = retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.PutResponse, error) {
-		return t.client.Put(ctx, t.key(cluster), string(owner), clientv3.WithLease(lease))
+		return t.client.Put(ctx, t.key(cluster, owner), "", clientv3.WithLease(lease))
 	})
 	if err != nil {
 		t.forget(lease) // etcd may have lost it
@@ -83,21 +87,21 @@ func (t *Tombstones) currentLease(ctx context.Context, now time.Time) (clientv3.
 	return t.lease, nil
 }
 
-// Owner returns the owner whose cluster is deleted, and false if there is no tombstone.
-func (t *Tombstones) Owner(ctx context.Context, cluster logicalcluster.Name) (types.UID, bool, error) {
-	found, _, err := retry(ctx, 0, func(ctx context.Context) (*clientv3.GetResponse, error) { return t.client.Get(ctx, t.key(cluster)) })
-	if err != nil || len(found.Kvs) == 0 {
-		return "", false, err
-	}
-	return types.UID(found.Kvs[0].Value), true, nil
+// Has reports whether the cluster of an owner has a tombstone.
+func (t *Tombstones) Has(ctx context.Context, cluster logicalcluster.Name, owner types.UID) (bool, error) {
+	found, _, err := retry(ctx, 0, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return t.client.Get(ctx, t.key(cluster, owner), clientv3.WithCountOnly())
+	})
+	return err == nil && found.Count > 0, err
 }
 
-// Create calls create with a context in which a Create of one object fails, as if the object existed, if the cluster has a tombstone.
-func (t *Tombstones) Create(ctx context.Context, cluster logicalcluster.Name, create func(context.Context) error) error {
+// Create calls create with a context in which a Create of one object fails, as if the object existed, if the cluster of an owner has a
+// tombstone.
+func (t *Tombstones) Create(ctx context.Context, cluster logicalcluster.Name, owner types.UID, create func(context.Context) error) error {
 	if name, err := logicalcluster.NameFrom(ctx); err != nil || name != cluster {
 		return errors.Join(errors.New("the context is in another logical cluster"), err)
 	}
-	once := &Transaction{absent: []string{t.key(cluster)}}
+	once := &Transaction{absent: []string{t.key(cluster, owner)}}
 	defer once.End()
 	return create(once.Commit(ctx))
 }

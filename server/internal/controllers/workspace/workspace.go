@@ -179,10 +179,10 @@ func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Log
 // are stored first: after a crash the controller creates the same logical cluster, and no second one.
 func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	name := logicalcluster.Name(ws.Annotations[tenancyv1alpha1.ClusterAnnotation])
-	if !scheduling.IsNewName(name) { // only the scheduler chooses names
+	if !scheduling.IsNameFor(key.Cluster, ws.Name, name) { // only the scheduler chooses names
 		shard, err := r.Scheduler.Shard(ws)
 		if err == nil {
-			scheduling.SetPlacement(ws, shard, scheduling.NewName())
+			scheduling.SetPlacement(ws, shard, scheduling.NameFor(ws))
 			return nil
 		}
 		return r.unscheduled(ctx, key, ws, err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,10 +31,7 @@ const Name = "~"
 // patience is the maximum duration of the initializers of a home. After that, clients are not asked to retry.
 const patience = time.Minute
 
-var (
-	resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
-	homeType = tenancyv1alpha1.WorkspaceTypeReference{Name: "home", Path: "root"}
-)
+var resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
 
 // Clusters stores LogicalClusters, in the cluster of each call's context.
 type Clusters interface {
@@ -50,6 +46,10 @@ type Homes struct {
 	// Authorizer decides who may create a home.
 	Authorizer authorizer.Authorizer
 	Serializer runtime.NegotiatedSerializer
+	// Records are the Workspaces of homes on all shards, if this is the root shard of several.
+	Records scheduling.Records
+	// Ask gets the home of a user from the root shard, if this is another one.
+	Ask func(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error)
 }
 
 // isHome reports whether a request gets the home of its user.
@@ -112,6 +112,17 @@ func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Works
 	if !isUser(who) {
 		return nil, forbidden(who)
 	}
+	switch {
+	case h.Records != nil:
+		return h.recorded(ctx, who)
+	case h.Ask != nil:
+		return h.held(ctx, who)
+	}
+	return h.single(ctx, who)
+}
+
+// single returns the home of a user on the only shard, and creates it if it does not exist.
+func (h *Homes) single(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error) {
 	name := pathindex.HomeCluster(who.GetName())
 	inside := logicalcluster.WithName(ctx, name)
 	lc := &corev1alpha1.LogicalCluster{}
@@ -122,18 +133,24 @@ func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Works
 		}
 		lc, err = h.create(inside, name, who)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case lc.DeletionTimestamp != nil:
-		return nil, apierrors.NewConflict(resource.GroupResource(), Name, fmt.Errorf("your home workspace is being deleted"))
-	case lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInactive:
-		return h.show(name, lc), nil
-	case time.Since(lc.CreationTimestamp.Time) > patience:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the home workspace is not ready after %s: it waits for the initializers %v", patience,
-			lc.Status.Initializers))
 	}
-	return nil, apierrors.NewTooManyRequests("Creating the home workspace", 1)
+	return h.show(name, lc), readiness(lc, lc.Status.Phase, lc.Status.Initializers)
+}
+
+// readiness returns an error for a home that is not ready.
+func readiness(home metav1.Object, phase corev1alpha1.LogicalClusterPhase, initializers []corev1alpha1.LogicalClusterInitializer) error {
+	switch {
+	case home.GetDeletionTimestamp() != nil:
+		return apierrors.NewConflict(resource.GroupResource(), Name, fmt.Errorf("your home workspace is being deleted"))
+	case phase == corev1alpha1.LogicalClusterPhaseReady || phase == corev1alpha1.LogicalClusterPhaseInactive:
+		return nil
+	case time.Since(home.GetCreationTimestamp().Time) > patience:
+		return apierrors.NewInternalError(fmt.Errorf("the home workspace is not ready after %s: it waits for the initializers %v", patience,
+			initializers))
+	}
+	return apierrors.NewTooManyRequests("Creating the home workspace", 1)
 }
 
 // mayCreate returns an error if a user may not create the Workspace "~" in root.
@@ -170,15 +187,11 @@ func forbidden(who user.Info) error {
 
 // create stores the logical cluster of a home, which no workspace owns, and waits until the informers of this server have it.
 func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.Info) (*corev1alpha1.LogicalCluster, error) {
-	owner, err := json.Marshal(map[string]string{"username": who.GetName()})
+	lc, err := h.Scheduler.WithoutWorkspace(scheduling.HomeType, name, pathindex.HomePath(who.GetName()))
 	if err != nil {
 		return nil, err
 	}
-	lc, err := h.Scheduler.WithoutWorkspace(homeType, name, pathOf(who.GetName(), name))
-	if err != nil {
-		return nil, err
-	}
-	lc.Annotations[tenancyv1alpha1.OwnerAnnotation] = string(owner)
+	lc.Annotations[tenancyv1alpha1.OwnerAnnotation] = ownerOf(who)
 	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{Username: who.GetName(), UID: who.GetUID()}
 	wait := h.Scheduler.ExpectCluster(name)
 	err = h.Clusters.Create(ctx, corev1alpha1.LogicalClusterName, lc)
@@ -189,13 +202,10 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	return lc, err
 }
 
-// pathOf returns the path of a user's home: user:<name>, or the name of its logical cluster if user:<name> would be invalid or the path
-// of a workspace in the home of another user.
-func pathOf(name string, home logicalcluster.Name) string {
-	if path := "user:" + name; logicalcluster.ValidPath(path) && !strings.Contains(name, ":") {
-		return path
-	}
-	return string(home)
+// ownerOf returns a user as the annotation with the creator of a workspace.
+func ownerOf(who user.Info) string {
+	text, _ := json.Marshal(map[string]string{"username": who.GetName()}) // strings have no error
+	return string(text)
 }
 
 // show returns the Workspace of a home. It is not stored.
@@ -207,7 +217,7 @@ func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) 
 			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root),
 				corev1alpha1.PathAnnotation: lc.Annotations[corev1alpha1.PathAnnotation]},
 		},
-		Spec: tenancyv1alpha1.WorkspaceSpec{Type: homeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
+		Spec: tenancyv1alpha1.WorkspaceSpec{Type: scheduling.HomeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
 	}
 	h.Scheduler.MirrorStatus(ws, lc)
 	return ws

@@ -52,13 +52,3 @@ func TestEveryUserMayGetTheirHomeAndNothingElse(t *testing.T) {
 		t.Error("without a cluster it is allowed")
 	}
 }
-
-func TestThePathOfAHomeIsUnique(t *testing.T) {
-	for name, want := range map[string]string{
-		"alice": "user:alice", "alice:toys": "cluster", "oidc:alice": "cluster", ":alice": "cluster", "Alice": "cluster", "alice@example.org": "cluster", "a/b": "cluster",
-	} {
-		if got := pathOf(name, "cluster"); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
-	}
-}

@@ -45,14 +45,18 @@ func Payer(clusters informers.Lister[*corev1alpha1.LogicalCluster]) func(logical
 	}
 }
 
-// unit returns the child of root that contains a cluster. It is the cluster itself if it has no parent workspace, as a home.
+// unit returns the child of root, or the home, that contains a cluster. It is the cluster itself if it has no parent workspace.
 func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
 	for range maxDepth {
 		lc := a.get(cluster)
-		if lc == nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" || lc.Spec.Owner.Cluster == string(logicalcluster.Root) {
+		if lc == nil || lc.Spec.Owner == nil {
 			break
 		}
-		cluster = logicalcluster.Name(lc.Spec.Owner.Cluster)
+		above := logicalcluster.Name(lc.Spec.Owner.Cluster)
+		if above == "" || above == logicalcluster.Root || above == logicalcluster.Homes {
+			break
+		}
+		cluster = above
 	}
 	return cluster
 }

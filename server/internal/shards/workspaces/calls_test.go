@@ -37,16 +37,16 @@ const (
 	uid  = types.UID("of team")
 )
 
-// graves are tombstones in memory.
-type graves map[logicalcluster.Name]types.UID
+// graves are tombstones in memory, by the owner.
+type graves map[types.UID]logicalcluster.Name
 
 func (g graves) Put(_ context.Context, cluster logicalcluster.Name, owner types.UID) error {
-	g[cluster] = owner
+	g[owner] = cluster
 	return nil
 }
 
-func (g graves) Create(ctx context.Context, cluster logicalcluster.Name, create func(context.Context) error) error {
-	if _, buried := g[cluster]; buried {
+func (g graves) Create(ctx context.Context, cluster logicalcluster.Name, owner types.UID, create func(context.Context) error) error {
+	if g[owner] == cluster {
 		return apierrors.NewAlreadyExists(corev1alpha1.Resource("logicalclusters"), "cluster")
 	}
 	return create(ctx)
@@ -58,6 +58,8 @@ type shard struct {
 	*Calls
 	graves graves
 	down   atomic.Bool
+	// quarantined is the shard whose store was restored.
+	quarantined string
 	// left are the clusters that have moved away, offered the holders that shards offer.
 	left    map[logicalcluster.Name]bool
 	offered map[logicalcluster.Name]string
@@ -108,8 +110,9 @@ func (i *installation) start(t *testing.T, name string) *shard {
 	s.Calls = New(Config{
 		Scheduler: scheduler, Clusters: s.Stored(s.Set.LogicalClusters.Informer), Workspaces: s.Stored(s.Set.Workspaces.Informer),
 		Tombstones: s.graves, Clients: clients, Clock: i.clock,
-		Holder: func(c logicalcluster.Name) (string, uint64, bool) { return s.offered[c], 1, s.offered[c] != "" },
-		Left:   func(_ context.Context, c logicalcluster.Name) (bool, error) { return s.left[c], nil },
+		Holder:      func(c logicalcluster.Name) (string, uint64, bool) { return s.offered[c], 1, s.offered[c] != "" },
+		Quarantined: func(shard string) bool { return s.quarantined == shard },
+		Left:        func(_ context.Context, c logicalcluster.Name) (bool, error) { return s.left[c], nil },
 	})
 	scheduler.Remote = s.Calls
 	scheduler.Follow(s.Set)
@@ -258,7 +261,7 @@ func TestWhichCreationsAreRefused(t *testing.T) {
 			lc.Spec.Owner.UID = "another"
 			i.shards["b"].Store(lc)
 		}, nil, apierrors.IsAlreadyExists},
-		"a deleted cluster": {"a", func(i *installation) { i.shards["b"].graves[team] = uid }, nil, apierrors.IsAlreadyExists},
+		"a deleted cluster": {"a", func(i *installation) { i.shards["b"].graves[uid] = team }, nil, apierrors.IsAlreadyExists},
 		"a cluster that has moved": {"a", func(i *installation) {
 			i.shards["b"].Store(cluster(team, "root:org:team", org))
 			i.shards["b"].left[team] = true
@@ -331,7 +334,7 @@ func TestADeletionIsFinal(t *testing.T) {
 	if err != nil || got.Existence != Exists || !got.Deleting {
 		t.Fatalf("the first deletion: %+v, %v", got, err)
 	}
-	if lc := i.shards["b"].stored(t, team); lc.DeletionTimestamp == nil || i.shards["b"].graves[team] != uid {
+	if lc := i.shards["b"].stored(t, team); lc.DeletionTimestamp == nil || i.shards["b"].graves[uid] != team {
 		t.Error("the cluster is not deleted, or there is no tombstone")
 	}
 	b := i.shards["b"]

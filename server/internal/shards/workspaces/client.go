@@ -54,6 +54,9 @@ func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
 		return nil, err
 	}
 	shard := c.Scheduler.ShardOf(ws)
+	if c.Quarantined(shard) {
+		return nil, inQuarantine(shard)
+	}
 	state, err := peers.Call[Deletion, State](ctx, c.Clients, shard, callDelete,
 		Deletion{Cluster: cluster, Parent: parent, Name: ws.Name, UID: ws.UID})
 	switch {

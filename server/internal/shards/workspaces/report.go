@@ -3,6 +3,7 @@ package workspaces
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -106,10 +107,22 @@ func (c *Calls) mirror(ws *tenancyv1alpha1.Workspace, from string, state State) 
 	case ws.Spec.Cluster == "" && lc != nil: // the response to the creation was lost
 		lc.Annotations = map[string]string{
 			tenancyv1alpha1.ShardAnnotation: from,
-			corev1alpha1.PathAnnotation:     c.Scheduler.Tree.Path(state.Owner.Cluster) + ":" + ws.Name,
+			corev1alpha1.PathAnnotation:     c.Scheduler.PathOf(ws),
 		}
 		c.Scheduler.SetLocation(ws, state.Cluster, lc)
 	case ws.Spec.Cluster != "":
 		c.Scheduler.MirrorStatus(ws, lc)
+		if lc == nil {
+			conditions.Set(&ws.Status.Conditions, lost(from, state.Cluster))
+		}
+	}
+}
+
+// lost is the condition of a Workspace whose shard does not have the logical cluster. It is never created again: it would be empty.
+func lost(shard string, cluster logicalcluster.Name) corev1alpha1.Condition {
+	return corev1alpha1.Condition{
+		Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionFalse, Severity: "Error",
+		Reason: tenancyv1alpha1.ReasonWorkspaceDisappeared, Message: fmt.Sprintf("shard %q does not have the logical cluster %s: restore a later "+
+			"snapshot of the shard, or delete the workspace", shard, cluster),
 	}
 }

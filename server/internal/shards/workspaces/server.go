@@ -23,7 +23,7 @@ import (
 // Tombstones are the clusters that must not be created again. storage.Tombstones implements it.
 type Tombstones interface {
 	Put(ctx context.Context, cluster logicalcluster.Name, owner types.UID) error
-	Create(ctx context.Context, cluster logicalcluster.Name, create func(context.Context) error) error
+	Create(ctx context.Context, cluster logicalcluster.Name, owner types.UID, create func(context.Context) error) error
 }
 
 // Config is what the calls need. Storage reaches the cluster in each call's context.
@@ -34,9 +34,11 @@ type Config struct {
 	// Holder returns the holder of a cluster according to what shards offer.
 	Holder func(cluster logicalcluster.Name) (shard string, epoch uint64, known bool)
 	// Left reports whether this shard does not hold a cluster although it has its LogicalCluster, because it is moved.
-	Left    func(ctx context.Context, cluster logicalcluster.Name) (bool, error)
-	Clients *peers.Clients
-	Clock   clock.PassiveClock
+	Left func(ctx context.Context, cluster logicalcluster.Name) (bool, error)
+	// Quarantined reports whether the store of a shard was restored, so that nothing is deleted on its word.
+	Quarantined func(shard string) bool
+	Clients     *peers.Clients
+	Clock       clock.PassiveClock
 }
 
 // Calls are the calls about Workspaces and their logical clusters on other shards, to serve and to send.
@@ -77,7 +79,7 @@ func (c *Calls) create(ctx context.Context, caller peers.Identity, in Creation) 
 	inside := logicalcluster.WithName(ctx, in.Cluster)
 	lc := in.logicalCluster(c.Scheduler.ShardName, c.Scheduler.ExternalURL, caller.Name)
 	wait := c.Scheduler.ExpectCluster(in.Cluster)
-	err := c.Tombstones.Create(inside, in.Cluster, func(ctx context.Context) error {
+	err := c.Tombstones.Create(inside, in.Cluster, in.UID, func(ctx context.Context) error {
 		return c.Clusters.Create(ctx, corev1alpha1.LogicalClusterName, lc)
 	})
 	wait(ctx, err == nil)
@@ -133,8 +135,11 @@ var errMoved = errors.New("this shard does not hold the logical cluster: it is m
 func (c *Calls) delete(ctx context.Context, caller peers.Identity, in Deletion) (State, error) {
 	inside := logicalcluster.WithName(ctx, in.Cluster)
 	gone := State{Existence: Deleted, Cluster: in.Cluster, Owner: Owner{Cluster: in.Parent.Cluster, Name: in.Name, UID: in.UID}}
-	if !scheduling.IsNewName(in.Cluster) || in.UID == "" {
+	if !scheduling.IsNameFor(in.Parent.Cluster, in.Name, in.Cluster) || in.UID == "" {
 		return State{}, apierrors.NewBadRequest(fmt.Sprintf("%.100q is not the name of a new logical cluster, or there is no uid", in.Cluster))
+	}
+	if c.Quarantined(caller.Name) {
+		return State{}, inQuarantine(caller.Name)
 	}
 	lc, err := c.logicalCluster(inside)
 	if err != nil {
@@ -169,6 +174,12 @@ func (c *Calls) delete(ctx context.Context, caller peers.Identity, in Deletion) 
 		return State{}, err
 	}
 	return stateIn(in.Cluster, live), nil
+}
+
+// inQuarantine returns the error for a deletion that depends on the word of a restored shard.
+func inQuarantine(shard string) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("the store of shard %q was restored: nothing is deleted on its word until "+
+		"kubectl kcp check finds no conflict", shard))
 }
 
 var errOther = errors.New("the logical cluster is that of another Workspace")

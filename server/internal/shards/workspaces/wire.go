@@ -14,6 +14,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -63,6 +64,10 @@ type step struct {
 // steps returns the way from the outermost ancestor to the parent.
 func (p Parent) steps() (outermost logicalcluster.Name, way []step, err error) {
 	chain := append(slices.Clone(p.Ancestors), p.Cluster)
+	outermost = chain[0]
+	if outermost == logicalcluster.Homes && len(chain) > 1 { // the path begins with the home, whose Workspace has the name of its cluster
+		way, chain = append(way, step{from: outermost, to: chain[1], name: string(chain[1])}), chain[1:]
+	}
 	names := strings.Split(p.Path, ":")
 	if len(p.Path) > logicalcluster.MaxPathLength || len(names) < len(chain) {
 		return "", nil, fmt.Errorf("path %.100q and %d ancestors of logical cluster %q do not match", p.Path, len(p.Ancestors), p.Cluster)
@@ -71,7 +76,7 @@ func (p Parent) steps() (outermost logicalcluster.Name, way []step, err error) {
 	for i, name := range names {
 		way = append(way, step{from: chain[i], to: chain[i+1], name: name})
 	}
-	return chain[0], way, nil
+	return outermost, way, nil
 }
 
 // parentOf returns the place of the Workspace of a logical cluster that was created for another shard.
@@ -128,12 +133,14 @@ func (c Creation) problem() string {
 	switch {
 	case err != nil || len(text) > maxCreation:
 		return fmt.Sprintf("the description of the logical cluster has more than %d bytes", maxCreation)
-	case !scheduling.IsNewName(c.Cluster):
+	case !scheduling.IsNameFor(c.Parent.Cluster, c.Name, c.Cluster):
 		return fmt.Sprintf("%.100q is not the name of a new logical cluster", c.Cluster)
 	case c.Epoch == 0:
 		return "epoch must be positive"
 	case c.UID == "":
 		return "uid is required"
+	case c.isHome() && (c.CreatedBy == nil || pathindex.HomeCluster(c.CreatedBy.Username) != c.Cluster):
+		return fmt.Sprintf("%.100q is not the home of the user who created it", c.Cluster)
 	case !logicalcluster.ValidPath(c.path()) || strings.Contains(c.Name, ":"):
 		return fmt.Sprintf("%.100q is not the path of a workspace", c.path())
 	case len(c.Initializers) > maxSteps || len(c.Terminators) > maxSteps:
@@ -152,7 +159,14 @@ func (c Creation) problem() string {
 	return ""
 }
 
-func (c Creation) path() string { return c.Parent.Path + ":" + c.Name }
+func (c Creation) isHome() bool { return c.Parent.Cluster == logicalcluster.Homes }
+
+func (c Creation) path() string {
+	if c.isHome() {
+		return pathindex.HomePath(c.CreatedBy.Username)
+	}
+	return c.Parent.Path + ":" + c.Name
+}
 
 // logicalCluster returns the LogicalCluster, on a shard with an external URL, of a Workspace on the shard owner. Privileged groups of the
 // creator are dropped: this shard has not authenticated them.

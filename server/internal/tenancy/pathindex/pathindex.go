@@ -165,10 +165,10 @@ func (t *Index) Path(cluster logicalcluster.Name) string {
 }
 
 // Parent returns the logical cluster that contains the workspace of a cluster; false for a cluster without a
-// workspace.
+// workspace, and for a home: the cluster of its Workspace has no meaning for tenants.
 func (t *Index) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
 	lc, err := t.clusters.GetAnywhere(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
+	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" || lc.Spec.Owner.Cluster == string(logicalcluster.Homes) {
 		return "", false
 	}
 	return logicalcluster.Name(lc.Spec.Owner.Cluster), true
@@ -210,4 +210,13 @@ func HomeCluster(user string) logicalcluster.Name {
 	sum := sha256.Sum224([]byte(user))
 	name := strconv.FormatUint(binary.BigEndian.Uint64(sum[:8]), 36)
 	return logicalcluster.Name(strings.Repeat("0", max(0, homeWidth-len(name))) + name)
+}
+
+// HomePath returns the path of a user's home: user:<name>, or the name of its logical cluster if user:<name> would be invalid or the path
+// of a workspace in the home of another user.
+func HomePath(user string) string {
+	if path := "user:" + user; logicalcluster.ValidPath(path) && !strings.Contains(user, ":") {
+		return path
+	}
+	return string(HomeCluster(user))
 }

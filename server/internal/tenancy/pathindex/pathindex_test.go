@@ -95,3 +95,16 @@ func TestAPathIsResolvedThroughTheWorkspaces(t *testing.T) {
 		t.Errorf("the parent of aaa is %s", parent)
 	}
 }
+
+func TestThePathOfAHomeIsUnique(t *testing.T) {
+	for name, want := range map[string]string{
+		"alice": "user:alice", "alice:toys": "", "oidc:alice": "", ":alice": "", "Alice": "", "alice@example.org": "", "a/b": "",
+	} {
+		if want == "" {
+			want = string(HomeCluster(name))
+		}
+		if got := HomePath(name); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// RootShard is the name of the shard that holds root and the homes.
+// RootShard is the name of the shard that holds root, and the records of homes.
 const RootShard = "root"
 
 // Record says which shard holds the logical cluster of a workspace.

@@ -80,9 +80,14 @@ func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
 		return "", err
 	}
 	return choice{
-		placement: s.Placement, selector: selector, own: s.ShardName, organization: logicalcluster.Of(ws) == logicalcluster.Root,
+		placement: s.Placement, selector: selector, own: s.ShardName, organization: isTop(logicalcluster.Of(ws)),
 		answers: s.answers, random: mathrand.IntN,
 	}.choose(all)
+}
+
+// isTop reports whether the workspaces of a cluster are distributed over the shards: organizations and homes.
+func isTop(parent logicalcluster.Name) bool {
+	return parent == logicalcluster.Root || parent == logicalcluster.Homes
 }
 
 // answers reports whether another shard responds. Without sharding, no other shard does.
@@ -104,6 +109,22 @@ func IsNewName(name logicalcluster.Name) bool {
 	return len(name) == newNameLength && strings.Trim(string(name), "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
+// NameFor returns a name for the logical cluster of a workspace. That of a home is the name of its Workspace.
+func NameFor(ws *tenancyv1alpha1.Workspace) logicalcluster.Name {
+	if logicalcluster.Of(ws) == logicalcluster.Homes {
+		return logicalcluster.Name(ws.Name)
+	}
+	return NewName()
+}
+
+// IsNameFor reports whether NameFor can have returned a name.
+func IsNameFor(parent logicalcluster.Name, workspace string, name logicalcluster.Name) bool {
+	if parent == logicalcluster.Homes {
+		return name != "" && string(name) == workspace
+	}
+	return IsNewName(name)
+}
+
 // base36 encodes a number in base 36, padded to the length of the largest number with the same number of bytes.
 func base36(number []byte) string {
 	text := new(big.Int).SetBytes(number).Text(36)
@@ -120,7 +141,7 @@ func ShardHash(shard string) string {
 // because the first request that enters the cluster performs them.
 func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent := logicalcluster.Of(ws)
-	lc := s.fresh(s.ShardOf(ws), name, s.Tree.Path(parent)+":"+ws.Name)
+	lc := s.fresh(s.ShardOf(ws), name, s.PathOf(ws))
 	lc.Spec = corev1alpha1.LogicalClusterSpec{
 		Owner: &corev1alpha1.LogicalClusterOwner{
 			APIVersion: tenancyv1alpha1.SchemeGroupVersion.String(), Resource: "workspaces", Name: ws.Name, Cluster: string(parent), UID: ws.UID,
@@ -140,6 +161,15 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 	}
 	Begin(lc)
 	return lc, nil
+}
+
+// PathOf returns the path of a workspace.
+func (s *Scheduler) PathOf(ws *tenancyv1alpha1.Workspace) string {
+	parent := logicalcluster.Of(ws)
+	if owner := Owner(ws); parent == logicalcluster.Homes && owner != nil {
+		return pathindex.HomePath(owner.Username)
+	}
+	return s.Tree.Path(parent) + ":" + ws.Name
 }
 
 // WithoutWorkspace returns the LogicalCluster of a workspace without a Workspace object, in its first stored state.

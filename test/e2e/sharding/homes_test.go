@@ -1,0 +1,163 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
+)
+
+// actingAs returns a configuration of the administrator of a shard who acts as a user.
+func actingAs(cluster *kcptest.Cluster, user string) *rest.Config {
+	config := rest.CopyConfig(cluster.Config(kcptest.Masters))
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	return config
+}
+
+// homeOf gets the home of the user of a configuration for root.
+func homeOf(ctx context.Context, config *rest.Config) (*tenancyv1alpha1.Workspace, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	object, err := client.Resource(kcptest.Workspaces).Get(ctx, "~", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	home := &tenancyv1alpha1.Workspace{}
+	return home, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, home)
+}
+
+// holderOf returns the shard that holds the home of a user, by its record.
+func holderOf(t *testing.T, home *tenancyv1alpha1.Workspace) *sharded.Process {
+	t.Helper()
+	record := installation.Root().Server().Named("homes").GetWorkspace(t, home.Spec.Cluster)
+	return shard(t, record.Annotations[tenancyv1alpha1.ShardAnnotation])
+}
+
+// newHome creates the home of a new user on a shard that is not the root shard.
+func newHome(t *testing.T) (user string, home *tenancyv1alpha1.Workspace, holder *sharded.Process) {
+	t.Helper()
+	kcptest.Eventually(t, "a home is created on a shard that is not the root shard", func(ctx context.Context) error {
+		user = "user-" + kcptest.Suffix()
+		var err error
+		if home, err = homeOf(ctx, actingAs(root(), user)); err != nil {
+			return err
+		}
+		if holder = holderOf(t, home); holder == installation.Root() {
+			return fmt.Errorf("the home of %s is on the root shard", user)
+		}
+		return nil
+	})
+	return user, home, holder
+}
+
+func TestHomesAreOnAllShards(t *testing.T) {
+	t.Parallel()
+	user, home, holder := newHome(t)
+	if want := installation.URL() + "/clusters/user:" + user; home.Spec.URL != want {
+		t.Errorf("the URL of the home is %s, want %s", home.Spec.URL, want)
+	}
+	client, err := kubernetes.NewForConfig(actingAs(holder.Server().Named("user:"+user), user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
+	kcptest.Eventually(t, "the user works at home", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, settings, metav1.CreateOptions{})
+		return err
+	})
+	for _, s := range installation.Shards {
+		found, err := homeOf(kcptest.Context(t), actingAs(s.Server().Named("root"), user))
+		if err != nil || found.Spec.Cluster != home.Spec.Cluster {
+			t.Errorf("shard %s: the home is %v, %v", s.Name, found, err)
+		}
+	}
+}
+
+func TestUsersReachTheirHomesThroughEveryProxy(t *testing.T) {
+	t.Parallel()
+	for n := range installation.Proxies {
+		home, err := homeOf(kcptest.Context(t), through(n, "root").Config(kcptest.Alice))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := through(n, "user:alice").Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default")
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("settings-%d", n)}}
+		if _, err := objects.Create(kcptest.Context(t), settings, metav1.CreateOptions{}); err != nil {
+			t.Errorf("using the home in %s through proxy %d: %v", home.Spec.Cluster, n, err)
+		}
+		_, err = through(n, "user:alice").Kube(t, kcptest.Bob).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	}
+}
+
+func TestConcurrentFirstRequestsGiveOneHome(t *testing.T) {
+	t.Parallel()
+	user := "user-" + kcptest.Suffix()
+	var all sync.WaitGroup
+	for range 4 {
+		for _, s := range installation.Shards {
+			all.Go(func() {
+				kcptest.Eventually(t, "the home is ready", func(ctx context.Context) error {
+					_, err := homeOf(ctx, actingAs(s.Server().Named("root"), user))
+					return err
+				})
+			})
+		}
+	}
+	all.Wait()
+	home, err := homeOf(kcptest.Context(t), actingAs(root(), user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holders []string
+	for _, s := range installation.Shards {
+		if _, err := s.Server().Named(home.Spec.Cluster).Objects(t, kcptest.LogicalClusters).Get(kcptest.Context(t), "cluster",
+			metav1.GetOptions{}); err == nil {
+			holders = append(holders, s.Name)
+		}
+	}
+	if len(holders) != 1 {
+		t.Errorf("the home is on the shards %v, want one", holders)
+	}
+}
+
+func TestAHomeIsCreatedAgainAfterItsDeletion(t *testing.T) {
+	t.Parallel()
+	user, home, _ := newHome(t)
+	records := installation.Root().Server().Named("homes").Objects(t, kcptest.Workspaces)
+	if err := records.Delete(kcptest.Context(t), home.Spec.Cluster, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.WaitUntilGone(t, records, home.Spec.Cluster)
+	kcptest.Eventually(t, "the home exists again", func(ctx context.Context) error {
+		again, err := homeOf(ctx, actingAs(root(), user))
+		if err == nil && !again.CreationTimestamp.After(home.CreationTimestamp.Time) && again.UID == home.UID && again.UID != "" {
+			err = fmt.Errorf("it is the deleted one")
+		}
+		return err
+	})
+}
+
+func TestHomesAreServedWithoutTheRootShard(t *testing.T) {
+	user, home, holder := newHome(t)
+	stop(t, installation.Root())
+	found, err := homeOf(kcptest.Context(t), actingAs(holder.Server().Named("root"), user))
+	if err != nil || found.Spec.Cluster != home.Spec.Cluster {
+		t.Errorf("the existing home is %v, %v", found, err)
+	}
+	_, err = homeOf(kcptest.Context(t), actingAs(holder.Server().Named("root"), "user-"+kcptest.Suffix()))
+	kcptest.WantReason(t, err, metav1.StatusReasonServiceUnavailable)
+}
