@@ -42,6 +42,8 @@ type Config struct {
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits
+	// Placed returns how many logical clusters a shard holds.
+	Placed func(ctx context.Context, shard string) int64
 	// Payer returns the tenant that a cluster is charged to. MaxLargeObjects is how many bytes of memory the large objects of all tenants may
 	// take; zero means no limit.
 	Payer           func(logicalcluster.Name) string
@@ -73,6 +75,7 @@ func New(config Config) (admission.Interface, error) {
 		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{r}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
 		{"core.kcp.io/Shard", shardDefaults{}},
+		{"core.kcp.io/ShardDeletion", shardDeletion{r}},
 		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{r}},
 		{"apis.kcp.io/APIExport", exportRules{r}},
 		{"apis.kcp.io/APIConversion", conversionRules{r}},

@@ -34,3 +34,21 @@ func (shardDefaults) Admit(_ context.Context, a admission.Attributes, _ admissio
 	}
 	return nil
 }
+
+// shardDeletion refuses the deletion of a Shard that holds logical clusters.
+type shardDeletion struct{ rules }
+
+var _ admission.ValidationInterface = shardDeletion{}
+
+// Validate implements admission.ValidationInterface.
+func (s shardDeletion) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || a.GetOperation() != admission.Delete || a.GetName() == "" ||
+		annotations(a.GetOldObject())[corev1alpha1.DeleteWithPlacementsAnnotation] == "true" {
+		return nil
+	}
+	if held := s.config.Placed(ctx, a.GetName()); held > 0 {
+		return forbidden(a, "the shard holds %d logical clusters: delete or move them first. If the shard is lost, its logical clusters are lost "+
+			"too: set the annotation %s=true", held, corev1alpha1.DeleteWithPlacementsAnnotation)
+	}
+	return nil
+}

@@ -1,8 +1,17 @@
 package admission
 
 import (
+	"context"
 	"reflect"
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
 func TestEmptyURLsOfAShardAreItsBaseURL(t *testing.T) {
@@ -38,6 +47,37 @@ func TestEmptyURLsOfAShardAreItsBaseURL(t *testing.T) {
 			content := contentOf(t, a)
 			if got := content["spec"]; !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAShardThatHoldsLogicalClustersIsNotDeleted(t *testing.T) {
+	forced := func(value string) map[string]string {
+		return map[string]string{"core.kcp.io/delete-with-placements": value}
+	}
+	shards := corev1alpha1.SchemeGroupVersion.WithResource("shards")
+	for name, test := range map[string]struct {
+		resource    schema.GroupVersionResource
+		annotations map[string]string
+		held        int64
+		refused     bool
+	}{
+		"a shard with logical clusters":        {shards, nil, 12, true},
+		"an empty shard":                       {shards, nil, 0, false},
+		"with the annotation":                  {shards, forced("true"), 12, false},
+		"with another value of the annotation": {shards, forced("no"), 12, true},
+		"another resource":                     {shards.GroupVersion().WithResource("logicalclusters"), nil, 12, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := &unstructured.Unstructured{Object: map[string]any{}}
+			old.SetAnnotations(test.annotations)
+			a := admission.NewAttributesRecord(nil, old, shards.GroupVersion().WithKind("Shard"), "", "west", test.resource, "", admission.Delete,
+				&metav1.DeleteOptions{}, false, privileged)
+			placed := func(context.Context, string) int64 { return test.held }
+			err := shardDeletion{rules{Config{Placed: placed}}}.Validate(in(t, "root"), a, nil)
+			if (err != nil) != test.refused || (test.refused && !strings.Contains(err.Error(), "holds 12 logical clusters")) {
+				t.Errorf("got %v", err)
 			}
 		})
 	}
