@@ -19,19 +19,8 @@ const (
 // IncarnationAnnotation of a Shard is the ID of the store of the shard. Another server with the same name and another store is refused.
 const IncarnationAnnotation = "internal.core.kcp.io/incarnation"
 
-// DeleteWithPlacementsAnnotation of a Shard allows its deletion while it holds logical clusters, if the value is "true". They are lost with
-// the shard.
-const DeleteWithPlacementsAnnotation = "core.kcp.io/delete-with-placements"
-
-// QuarantineAnnotation of a Shard is the ID of its store if that was restored or replaced. Nothing is deleted on the word of the shard until
-// kubectl kcp check finds no conflict and removes the annotation.
-const QuarantineAnnotation = "internal.core.kcp.io/quarantine"
-
 // Conditions of a Shard, and their reasons.
 const (
-	// ShardTrusted is False while the shard is in quarantine. Shards that never were do not have the condition.
-	ShardTrusted        = "Trusted"
-	ReasonShardRestored = "Restored"
 	// ShardReady is True while the shard responds to the root shard.
 	ShardReady               = "Ready"
 	ReasonShardNotResponding = "NotResponding"

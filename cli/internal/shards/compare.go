@@ -92,12 +92,12 @@ func (c *comparison) record(r Record) {
 	switch {
 	case highest != nil && highest.Epoch > r.Epoch:
 		f.Kind, f.Shard, f.Path, f.held = Behind, highest.Shard, highest.Path, *highest
-		f.Message = fmt.Sprintf("the shard has the logical cluster since epoch %d, but the Workspace records shard %s and epoch %d", highest.Epoch,
-			r.Shard, r.Epoch)
+		f.Message = fmt.Sprintf("the shard has the logical cluster since epoch %d, but the Workspace records shard %s and epoch %d",
+			highest.Epoch, r.Shard, r.Epoch)
 	case at != nil && at.Epoch < r.Epoch:
 		f.Kind, f.Path = Conflict, at.Path
-		f.Message = fmt.Sprintf("the shard has the logical cluster with epoch %d, but the Workspace records epoch %d: the shard was restored", at.Epoch,
-			r.Epoch)
+		f.Message = fmt.Sprintf("the shard has the logical cluster with epoch %d, but the Workspace records epoch %d: the shard was restored",
+			at.Epoch, r.Epoch)
 	case at == nil && c.Silent[r.Shard] == nil:
 		f.Kind = Lost
 		f.Message = "the shard does not have the logical cluster of the Workspace: restore a later snapshot of the shard, or delete the Workspace"
@@ -151,11 +151,11 @@ func (c *comparison) held(h Held) {
 	case r.Shard == h.Shard:
 		return
 	case h.Epoch < r.Epoch:
-		f.Kind, f.Message = Doubled, fmt.Sprintf("shard %s holds the logical cluster since epoch %d, and this copy has epoch %d", r.Shard, r.Epoch,
-			h.Epoch)
+		f.Kind, f.Message = Doubled, fmt.Sprintf("shard %s holds the logical cluster since epoch %d, and this copy has epoch %d",
+			r.Shard, r.Epoch, h.Epoch)
 	case h.Epoch == r.Epoch:
-		f.Kind, f.Message = Conflict, fmt.Sprintf("shard %s holds the logical cluster with the same epoch %d: delete one of the two by its UID", r.Shard,
-			h.Epoch)
+		f.Kind, f.Message = Conflict, fmt.Sprintf("shard %s holds the logical cluster with the same epoch %d: delete one of the two by its UID",
+			r.Shard, h.Epoch)
 	default:
 		return // the record is behind, which is a finding already
 	}

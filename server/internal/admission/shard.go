@@ -47,8 +47,8 @@ func (s shardDeletion) Validate(ctx context.Context, a admission.Attributes, _ a
 		return nil
 	}
 	if held := s.config.Placed(ctx, a.GetName()); held > 0 {
-		return forbidden(a, "the shard holds %d logical clusters: delete or move them first. If the shard is lost, its logical clusters are lost "+
-			"too: set the annotation %s=true", held, corev1alpha1.DeleteWithPlacementsAnnotation)
+		return forbidden(a, "the shard holds %d logical clusters: delete or move them first. If the shard is lost, its logical clusters are "+
+			"lost too: set the annotation %s=true", held, corev1alpha1.DeleteWithPlacementsAnnotation)
 	}
 	return nil
 }

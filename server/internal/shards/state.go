@@ -157,7 +157,8 @@ func reportTrust(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard) {
 	trusted := corev1alpha1.Condition{Type: corev1alpha1.ShardTrusted, Status: metav1.ConditionTrue}
 	if _, quarantined := shard.Annotations[corev1alpha1.QuarantineAnnotation]; quarantined {
 		trusted.Status, trusted.Severity, trusted.Reason = metav1.ConditionFalse, "Warning", corev1alpha1.ReasonShardRestored
-		trusted.Message = "the store of the shard was restored or replaced: nothing is deleted on its word until kubectl kcp check finds no conflict"
+		trusted.Message = "the store of the shard was restored or replaced: nothing is deleted on its word until kubectl kcp check finds " +
+			"no conflict"
 	} else if !slices.ContainsFunc(status.Conditions, func(c corev1alpha1.Condition) bool { return c.Type == trusted.Type }) {
 		return
 	}

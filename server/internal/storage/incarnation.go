@@ -55,8 +55,8 @@ func (b *Backend) Incarnation(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("identifying the store: no member of etcd has its current state; start the server again")
 }
 
-// ForgetIncarnation makes Incarnation return another ID. Call it at the start if an administrator knows that the store was restored: etcd does
-// not see that its directory was replaced by an older one.
+// ForgetIncarnation makes Incarnation return another ID. Call it at the start if an administrator knows that the store was restored: etcd
+// does not see that its directory was replaced by an older one.
 func (b *Backend) ForgetIncarnation(ctx context.Context) error {
 	_, err := b.client.Client.Delete(ctx, b.incarnationKey())
 	return err

@@ -21,8 +21,8 @@ const (
 	leaseLife = time.Minute
 )
 
-// Tombstones records which logical clusters were deleted for which Workspace on another shard. A creation for the same Workspace that is late
-// does not make them again.
+// Tombstones records which logical clusters were deleted for which Workspace on another shard. A creation for the same Workspace that is
+// late does not make them again.
 //
 // Invariants:
 //   - The tombstone is stored before the LogicalCluster is deleted.

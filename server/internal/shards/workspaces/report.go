@@ -122,7 +122,7 @@ func (c *Calls) mirror(ws *tenancyv1alpha1.Workspace, from string, state State) 
 func lost(shard string, cluster logicalcluster.Name) corev1alpha1.Condition {
 	return corev1alpha1.Condition{
 		Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionFalse, Severity: "Error",
-		Reason: tenancyv1alpha1.ReasonWorkspaceDisappeared, Message: fmt.Sprintf("shard %q does not have the logical cluster %s: restore a later "+
-			"snapshot of the shard, or delete the workspace", shard, cluster),
+		Reason: tenancyv1alpha1.ReasonWorkspaceDisappeared, Message: fmt.Sprintf("shard %q does not have the logical cluster %s: restore a "+
+			"later snapshot of the shard, or delete the workspace", shard, cluster),
 	}
 }
