@@ -27,8 +27,8 @@ func (s *session) orphans(invocation string) *cobra.Command {
 		Use:   "orphans",
 		Short: "List, adopt or delete logical clusters without a Workspace",
 		Long: `List the logical clusters that no Workspace has. kcp keeps them, because absence is no reason to delete anything: a restored
-shard may have forgotten the Workspace. Adopt one to create its Workspace again, or delete it with everything in it. Run it at the root shard as an
-administrator of all shards.`,
+shard may have forgotten the Workspace. Adopt one to create its Workspace again, or delete it with everything in it. Run it at the root
+shard as an administrator of all shards.`,
 		Example: examples(invocation, `
 			# List orphans
 			%[1]s
