@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
 )
 
 // documents are the pages to run, each from beginning to end on its own server.
@@ -104,13 +105,36 @@ func (s *terminal) check(t *testing.T, b kcptest.Block) {
 
 func TestDocumentsShowTheOutputOfTheirCommands(t *testing.T) {
 	for _, document := range documents {
-		t.Run(document, func(t *testing.T) { follow(t, document) })
+		t.Run(document, func(t *testing.T) { follow(t, document, kcptest.StartIn(t, t.TempDir()), "") })
 	}
 }
 
-// follow runs the blocks of a page.
-func follow(t *testing.T, document string) {
-	server, directory := kcptest.StartIn(t, t.TempDir()), t.TempDir()
+// shardContext is the context of the administrator of a shard, which an installation does not have under this name.
+const shardContext = "shard-base"
+
+// An administrator uses the URL of the front proxies for everything on the page, except for what needs the permissions of a shard's
+// administrator.
+func TestTheQuickStartWorksThroughAFrontProxy(t *testing.T) {
+	admin := kcptest.User{Name: "kcp-admin", Groups: []string{"system:kcp:admin"}, Token: "token-of-admin"}
+	installation, err := sharded.Start(t.TempDir(), sharded.Options{
+		Shards: 2, Proxies: 1, Users: []kcptest.User{admin}, ShardFlags: []string{"--workspace-placement=spread"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := installation.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	server := installation.Proxies[0].Server()
+	server.Root = installation.Directory
+	follow(t, "quickstart.md", server, shardContext)
+}
+
+// follow runs the blocks of a page, until one contains a text unless that is empty.
+func follow(t *testing.T, document string, server *kcptest.Server, until string) {
+	directory := t.TempDir()
 	if err := os.Symlink(server.Root, filepath.Join(directory, ".kcp")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +145,9 @@ func follow(t *testing.T, document string) {
 	}
 	ran := 0
 	for _, b := range kcptest.Blocks(t, filepath.Join("..", "..", "..", "docs", document)) {
+		if until != "" && strings.Contains(b.Text, until) {
+			break
+		}
 		b.Text = strings.ReplaceAll(b.Text, "https://localhost:6443", server.URL)
 		switch b.Info {
 		case "sh":
