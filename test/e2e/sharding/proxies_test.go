@@ -113,3 +113,21 @@ func TestProxiesServeWithoutTheRootShard(t *testing.T) {
 	one.undisturbed("root shard down, through a front proxy")
 	two.undisturbed("root shard down, through the other front proxy")
 }
+
+// A front proxy has stored what leads from the root shard to others.
+func TestAProxyStartsWithoutTheRootShard(t *testing.T) {
+	name, direct := workspaceOn(t, shard(t, "shard-1"))
+	direct.Grant(t, kcptest.Alice, "edit")
+	startRoot := stop(t, installation.Root())
+	stop(t, installation.Proxies[0])()
+	for _, path := range []string{"root:" + name, direct.Name} {
+		objects := through(0, path).Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default")
+		if _, err := objects.Get(kcptest.Context(t), "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if code, body := through(0, "root").Raw(t, kcptest.Alice, http.MethodGet, "/clusters/root:unknown/api", nil, ""); code != http.StatusServiceUnavailable {
+		t.Errorf("a workspace that may exist: got %d %s, want 503", code, body)
+	}
+	startRoot()
+}
