@@ -238,6 +238,10 @@ leak: build ## Create and delete 10,000 workspaces ten times, and check that mem
 abuse: build ## Run each attack of one tenant for a minute, and print the effect on another tenant.
 	KCP_BIN=$(BIN) KCP_ABUSE=all $(GO) test -count=1 -v -timeout=3h ./test/e2e/abuse
 
+.PHONY: abuse-sharded
+abuse-sharded: build ## Run each attack of one tenant through two front proxies at once, and print the effect on another tenant.
+	KCP_BIN=$(BIN) KCP_ABUSE_SHARDED=true $(GO) test -count=1 -v -timeout=1h ./test/e2e/abuse
+
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
 	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./operator/... ./server/... | grep -v /e2e)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
 )
 
 // Attackers are separate processes, which run this program again.
@@ -54,8 +56,9 @@ const most = 256 * mebibyte
 type stage struct {
 	server *kcptest.Server
 	// group is the control group of attackers.
-	group   string
-	target  target
+	group string
+	// targets are what the processes of an attacker attack at the same time.
+	targets []target
 	victim  *victim
 	hanging string
 	phases  phases
@@ -77,17 +80,20 @@ func prepare(t *testing.T) *stage {
 	hanging, group := hang(t), divide(t)
 	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
 	t.Setenv("GODEBUG", "memprofilerate=0") // otherwise a heap profile takes seconds, of which the test only needs the size of the heap
-	server := kcptest.StartIn(t, t.TempDir(), "--mount-proxy-hosts="+hanging)
+	server, fronts := servers(t, "--mount-proxy-hosts="+hanging)
 	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 6 * time.Second}}
 	if os.Getenv("KCP_ABUSE") == "all" {
 		s.phases = phases{quiet: 10 * time.Second, attack: time.Minute}
 	}
-	s.target = target{URL: server.URL, CA: server.Config(kcptest.Masters).CAData}
-	organize(t, server, attackers, kcptest.Alice)
-	organize(t, server, victims, kcptest.Victor)
-	inside := &client{url: server.URL + "/clusters/" + victims, token: kcptest.Victor.Token, http: s.target.connections()}
+	for _, front := range fronts {
+		s.targets = append(s.targets, target{URL: front.URL, CA: front.Config(kcptest.Masters).CAData})
+	}
+	organize(t, fronts[0], attackers, kcptest.Alice)
+	organize(t, fronts[0], victims, kcptest.Victor)
+	at := s.targets[0]
+	inside := &client{url: at.URL + "/clusters/" + victims, token: kcptest.Victor.Token, http: at.connections()}
 	var err error
-	if inside, err = inside.workspace(t.Context(), "team", s.target.connections()); err == nil {
+	if inside, err = inside.workspace(t.Context(), "team", at.connections()); err == nil {
 		s.victim, err = newVictim(t.Context(), inside)
 	}
 	if err != nil {
@@ -111,6 +117,29 @@ func prepare(t *testing.T) *stage {
 	time.Sleep(time.Second) // for what is slow only once
 	s.victim.take()
 	return s
+}
+
+// servers starts the server that is measured, and returns it with what clients connect to: itself, or with KCP_ABUSE_SHARDED=true two front
+// proxies of an installation, in which it holds everything.
+func servers(t *testing.T, flags ...string) (measured *kcptest.Server, fronts []*kcptest.Server) {
+	t.Helper()
+	if os.Getenv("KCP_ABUSE_SHARDED") != "true" {
+		measured = kcptest.StartIn(t, t.TempDir(), flags...)
+		return measured, []*kcptest.Server{measured}
+	}
+	options := sharded.Options{Proxies: 2, ShardFlags: flags}
+	options.Users, options.ProxyUsers = sharded.TestUsers()
+	installation, err := sharded.Start(t.TempDir(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(installation.Kill)
+	for _, proxy := range installation.Proxies {
+		fronts = append(fronts, proxy.Server())
+	}
+	measured = installation.Root().Server()
+	measured.Process = installation.Root().Process
+	return measured, fronts
 }
 
 const attackers, victims = "root:attackers", "root:victims"
@@ -154,20 +183,9 @@ func hang(t *testing.T) string {
 // suffer runs an attack, and returns the measurements of the victim.
 func (s *stage) suffer(t *testing.T, number int, a attack) row {
 	t.Helper()
-	ordered, err := json.Marshal(order{
-		Target: s.target, Attack: a.name, Number: number, Token: kcptest.Alice.Token, Path: attackers, Hanging: s.hanging, Duration: s.phases.attack,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	began := time.Now()
-	p := start(t, s.group, ordered)
-	defer p.end()
-	p.proceed(t)
-	p.wantPrepared(t)
-	if s.group != "" {
-		enter(t, s.group, p.command.Process.Pid)
-	}
+	all := s.attackers(t, number, a)
+	defer all.end()
 	t.Logf("prepared after %s", time.Since(began).Round(100*time.Millisecond))
 
 	r := row{attack: a.name, heapBefore: heap(t, s.server)}
@@ -175,12 +193,11 @@ func (s *stage) suffer(t *testing.T, number int, a attack) row {
 	forgetPeak(s.server)
 	var told report
 	r.during = s.feel(t, "during", func() {
-		p.proceed(t)
-		told = p.report(t)
+		told = all.attack(t)
 	})
 	r.codes, r.peak = told.Codes, peak(s.server)
 	r.heapHeld = heap(t, s.server)
-	p.end()
+	all.end()
 	r.after = s.feel(t, "after", func() { time.Sleep(s.phases.quiet) })
 	r.heapAfter = heap(t, s.server)
 	t.Logf("measured after %s\n%s", time.Since(began).Round(100*time.Millisecond), table(r))
@@ -223,7 +240,56 @@ func (s *stage) check(t *testing.T, a attack, r row, examples map[int]string) {
 	s.victim.checkWatch(t)
 }
 
-// process is the process of an attacker.
+// processes are those of one attacker, one for each target.
+type processes []*process
+
+// attackers starts the processes of an attacker, and returns when they have prepared their attack.
+func (s *stage) attackers(t *testing.T, number int, a attack) (all processes) {
+	t.Helper()
+	for i, target := range s.targets {
+		ordered, err := json.Marshal(order{
+			Target: target, Attack: a.name, Number: number*len(s.targets) + i, Token: kcptest.Alice.Token, Path: attackers, Hanging: s.hanging,
+			Duration: s.phases.attack,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, s.group, ordered)
+		t.Cleanup(p.end)
+		all = append(all, p)
+		p.proceed(t)
+		p.wantPrepared(t)
+		if s.group != "" {
+			enter(t, s.group, p.command.Process.Pid)
+		}
+	}
+	return all
+}
+
+// attack lets all processes attack at the same time, and returns the sum of their reports.
+func (all processes) attack(t *testing.T) report {
+	t.Helper()
+	for _, p := range all {
+		p.proceed(t)
+	}
+	sum := report{Codes: map[int]int{}, Examples: map[int]string{}}
+	for _, p := range all {
+		told := p.report(t)
+		for code, n := range told.Codes {
+			sum.Codes[code] += n
+		}
+		maps.Copy(sum.Examples, told.Examples)
+	}
+	return sum
+}
+
+func (all processes) end() {
+	for _, p := range all {
+		p.end()
+	}
+}
+
+// process is a process of an attacker.
 type process struct {
 	command *exec.Cmd
 	input   io.WriteCloser

@@ -65,7 +65,8 @@ var connectionAttacks = []attack{{
 		})
 		return nil
 	},
-	codes: []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusMethodNotAllowed},
+	// A front proxy refuses unusual protocols itself, with 400.
+	codes: []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusMethodNotAllowed, http.StatusBadRequest},
 }, {
 	name: "Unauthenticated clients send invalid tokens, no tokens, and requests for paths that do not exist",
 	run: func(ctx context.Context, a *attacker) error {
