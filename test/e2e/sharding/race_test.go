@@ -1,0 +1,249 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const (
+	// racers is the number of clients, and contested the number of paths on which they work.
+	racers, contested = 4, 3
+	// sign is the ConfigMap that says in which logical cluster it is.
+	sign = "sign"
+)
+
+// raceTime is how long the race lasts. KCP_RACE=10m is the whole one.
+func raceTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("KCP_RACE")
+	if text == "" {
+		return time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("KCP_RACE: %v", err)
+	}
+	return d
+}
+
+// race is a path at which workspaces come and go.
+type race struct {
+	name string
+	// change is held by the client that creates, moves or deletes the workspace.
+	change sync.Mutex
+
+	mu sync.Mutex
+	// turn rises before and after each change. It is odd while an acknowledged workspace exists and no change is in progress.
+	turn int
+	// cluster is the logical cluster of the workspace in this turn, signed its sign. They stay after a deletion.
+	cluster string
+	signed  map[string]int // turn at which each sign was acknowledged
+}
+
+// state returns the turn, and the logical cluster if an acknowledged workspace exists.
+func (r *race) state() (turn int, cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turn, r.cluster
+}
+
+func (r *race) exists() bool {
+	turn, _ := r.state()
+	return turn%2 == 1
+}
+
+// next begins another turn.
+func (r *race) next(cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn++
+	if cluster != "" {
+		r.cluster = cluster
+		r.signed[cluster] = r.turn
+	}
+}
+
+// racing is what the clients share.
+type racing struct {
+	t *testing.T
+	// parent is the path of the parent of the workspaces.
+	parent string
+	races  []*race
+	// counts of what succeeded
+	created, deleted, moved, used, unavailable atomic.Int64
+}
+
+// Workspaces are created, used, moved and deleted under the same paths by four clients through two front proxies. No request gets into another
+// logical cluster than the one that was at its path, and no acknowledged workspace is answered with 403 or 404.
+func TestNoRequestOfARaceGetsIntoAWrongLogicalCluster(t *testing.T) {
+	organization, direct := workspaceOn(t, shard(t, "shard-1"))
+	direct.Grant(t, kcptest.Alice, "cluster-admin")
+	g := &racing{t: t, parent: "root:" + organization}
+	for range contested {
+		g.races = append(g.races, &race{name: "race-" + kcptest.Suffix(), signed: map[string]int{}})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), raceTime(t))
+	defer cancel()
+	var group sync.WaitGroup
+	for n := range racers {
+		group.Go(func() {
+			for random := rand.New(rand.NewPCG(uint64(n), 1)); ctx.Err() == nil && !t.Failed(); {
+				g.step(random, g.races[random.IntN(contested)], random.IntN(len(installation.Proxies)))
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d workspaces created, %d moved, %d deleted; %d requests served, %d got 503 or 429", g.created.Load(), g.moved.Load(),
+		g.deleted.Load(), g.used.Load(), g.unavailable.Load())
+	if g.created.Load() == 0 || g.deleted.Load() == 0 || g.moved.Load() == 0 || g.used.Load() == 0 {
+		t.Error("not every action succeeded at least once")
+	}
+}
+
+// step does one thing at a path.
+func (g *racing) step(random *rand.Rand, r *race, proxy int) {
+	if random.IntN(10) > 0 || !r.change.TryLock() {
+		g.use(r, proxy)
+		return
+	}
+	defer r.change.Unlock()
+	switch {
+	case !r.exists():
+		g.create(r, proxy)
+	case random.IntN(3) == 0:
+		g.move(r, random)
+	default:
+		g.remove(r, proxy)
+	}
+}
+
+// create creates the workspace on any shard, and signs its logical cluster.
+func (g *racing) create(r *race, proxy int) {
+	shard := installation.Shards[rand.IntN(len(installation.Shards))]
+	workspaces := through(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
+	ws := kcptest.On(shard.Name, kcptest.Workspace(r.name, "", ""))
+	var cluster string
+	g.until("create "+r.name, func(ctx context.Context) error {
+		got, err := workspaces.Create(ctx, ws, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // it is the former one, which is being deleted, or an attempt without a response
+			got, err = workspaces.Get(ctx, r.name, metav1.GetOptions{})
+		}
+		if err != nil {
+			return err
+		}
+		phase, _, _ := unstructured.NestedString(got.Object, "status", "phase")
+		cluster, _, _ = unstructured.NestedString(got.Object, "spec", "cluster")
+		if phase != "Ready" || got.GetDeletionTimestamp() != nil {
+			return fmt.Errorf("the phase is %q", phase)
+		}
+		return nil
+	})
+	objects := through(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice).CoreV1().ConfigMaps("default")
+	g.until("sign "+r.name, func(ctx context.Context) error {
+		_, err := objects.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: sign}, Data: map[string]string{"cluster": cluster}},
+			metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	r.next(cluster)
+	g.created.Add(1)
+}
+
+// remove deletes the workspace.
+func (g *racing) remove(r *race, proxy int) {
+	r.next("")
+	workspaces := through(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
+	g.until("delete "+r.name, func(ctx context.Context) error {
+		err := workspaces.Delete(ctx, r.name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	g.deleted.Add(1)
+}
+
+// move moves the logical cluster to another shard. The workspace exists all the time.
+func (g *racing) move(r *race, random *rand.Rand) {
+	_, cluster := r.state()
+	ws := through(0, g.parent).GetWorkspace(g.t, r.name)
+	to := installation.Shards[random.IntN(len(installation.Shards))].Name
+	if to == ws.Annotations["core.kcp.io/shard"] {
+		return
+	}
+	ended(g.t, move(g.t, cluster, to), "Completed")
+	g.moved.Add(1)
+}
+
+// until tries again while what it needs is unavailable or not there yet, and fails the test after a while.
+func (g *racing) until(what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			g.t.Errorf("%s: %v", what, err)
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// use reads the sign at a path, and checks that it is that of the workspace.
+func (g *racing) use(r *race, proxy int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	turn, cluster := r.state()
+	got, err := g.client(proxy, r).CoreV1().ConfigMaps("default").Get(ctx, sign, metav1.GetOptions{})
+	after, _ := r.state()
+	settled := turn%2 == 1 && turn == after // the workspace existed all the time
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		g.used.Add(1)
+		g.check(r, got.Data["cluster"], cluster, settled, turn)
+	case errors.As(err, &status) && (status.Status().Code == http.StatusServiceUnavailable || status.Status().Code == http.StatusTooManyRequests):
+		g.unavailable.Add(1)
+	case settled:
+		g.t.Errorf("%s exists with the logical cluster %s, and a request through %s fails: %v", r.name, cluster, installation.Proxies[proxy].Name, err)
+	}
+}
+
+func (g *racing) client(proxy int, r *race) kubernetes.Interface {
+	return through(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice)
+}
+
+// check fails the test if a sign is not that of the workspace, or that of a workspace that was deleted before the request.
+func (g *racing) check(r *race, got, want string, settled bool, turn int) {
+	r.mu.Lock()
+	acknowledged, known := r.signed[got]
+	r.mu.Unlock()
+	switch {
+	case settled && got != want:
+		g.t.Errorf("%s is the logical cluster %s, and a request got into %s", r.name, want, got)
+	case known && acknowledged < turn-1:
+		g.t.Errorf("a request for %s got into the logical cluster %s, whose deletion was acknowledged before", r.name, got)
+	}
+}
