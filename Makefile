@@ -199,6 +199,10 @@ e2e-abuse: build ## Run each attack of one tenant for six seconds, and check tha
 e2e: build host-programs ## Start the host cluster and run the end-to-end tests of the operator on it, as root.
 	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=30m ./test/e2e/host/...
 
+.PHONY: e2e-race
+e2e-race: build clients ## Let four clients race for the same paths through two front proxies for ten minutes, while workspaces move.
+	KCP_BIN=$(BIN) KCP_RACE=10m $(TEST) -count=1 -v -timeout=20m -run=TestNoRequestOfARace ./test/e2e/sharding
+
 .PHONY: e2e-nodes
 e2e-nodes: build host-programs ## Stop a node of the host cluster, and check that its pods are replaced, as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfLostNode ./test/e2e/host/rootshard
