@@ -82,7 +82,7 @@ func isOtherPeer(r *http.Request) bool {
 	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && peers.IsPeer(r.TLS.PeerCertificates[0]) && !isProxy(r)
 }
 
-// isProxy reports whether the client has the certificate of a front proxy, whoever has signed it.
+// isProxy reports whether the client has the certificate of a front proxy, signed by any authority.
 func isProxy(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
