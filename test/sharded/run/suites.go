@@ -50,7 +50,7 @@ var suites = []suite{
 	}},
 	{name: "api", except: map[string]string{
 		"TestEveryClusterHasDefaultClusterRoles":                wildcard,
-		"TestEveryErrorIsAStatus":                               "has the answers of a shard, and a front proxy refuses access to what does not exist",
+		"TestEveryErrorIsAStatus":                               "has the answers of a shard; front proxies refuse access to what is absent",
 		"TestClientCertificateIsValidOnlyInItsCluster":          certificates,
 		"TestClientCertificatesAreRefusedAfterClusterIsDeleted": certificates,
 	}},
