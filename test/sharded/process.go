@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -77,8 +78,18 @@ func (p *Process) internalURL() string {
 }
 
 // Begin starts the process, without waiting until it is ready.
-func (p *Process) Begin() error {
-	started, err := kcptest.BeginProcess(p.Name, p.log, "kcp", append([]string{p.subcommand}, p.arguments...)...)
+func (p *Process) Begin() error { return p.begin() }
+
+// StartWith is Start with further flags, for this time only.
+func (p *Process) StartWith(flags ...string) error {
+	if err := p.begin(flags...); err != nil {
+		return err
+	}
+	return p.AwaitReady()
+}
+
+func (p *Process) begin(flags ...string) error {
+	started, err := kcptest.BeginProcess(p.Name, p.log, "kcp", slices.Concat([]string{p.subcommand}, p.arguments, flags)...)
 	if err != nil {
 		return err
 	}

@@ -40,9 +40,12 @@ type shardDeletion struct{ rules }
 
 var _ admission.ValidationInterface = shardDeletion{}
 
+// Handles implements admission.Interface.
+func (shardDeletion) Handles(op admission.Operation) bool { return op == admission.Delete }
+
 // Validate implements admission.ValidationInterface.
 func (s shardDeletion) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || a.GetOperation() != admission.Delete || a.GetName() == "" ||
+	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || a.GetName() == "" ||
 		annotations(a.GetOldObject())[corev1alpha1.DeleteWithPlacementsAnnotation] == "true" {
 		return nil
 	}

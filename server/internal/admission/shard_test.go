@@ -75,7 +75,11 @@ func TestAShardThatHoldsLogicalClustersIsNotDeleted(t *testing.T) {
 			a := admission.NewAttributesRecord(nil, old, shards.GroupVersion().WithKind("Shard"), "", "west", test.resource, "", admission.Delete,
 				&metav1.DeleteOptions{}, false, privileged)
 			placed := func(context.Context, string) int64 { return test.held }
-			err := shardDeletion{rules{Config{Placed: placed}}}.Validate(in(t, "root"), a, nil)
+			plugin := shardDeletion{rules{Config{Placed: placed}}}
+			if !plugin.Handles(admission.Delete) {
+				t.Error("the plugin does not see deletions")
+			}
+			err := plugin.Validate(in(t, "root"), a, nil)
 			if (err != nil) != test.refused || (test.refused && !strings.Contains(err.Error(), "holds 12 logical clusters")) {
 				t.Errorf("got %v", err)
 			}
