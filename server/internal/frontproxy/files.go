@@ -1,6 +1,7 @@
 package frontproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func (l *loader) connect(loaded *files, config *rest.Config) error {
 		}
 		connections, err := open(credentials)
 		if err != nil {
-			return fmt.Errorf("path %q: %w", e.Path, err)
+			return fmt.Errorf("%s: path %q: %w", cmp.Or(e.Source, l.rootKubeconfig), e.Path, err)
 		}
 		loaded.connections[e] = connections
 	}

@@ -71,6 +71,10 @@ func TestTheProxyDoesNotStartWithAnInvalidMapping(t *testing.T) {
 	if _, err := l.load(nil); err == nil || !strings.Contains(err.Error(), file+":3: unknown field") {
 		t.Errorf("got %v", err)
 	}
+	replace(t, file, "# the shards\n- path: /clusters/\n  backend: https://root\n  proxy_client_cert: none\n  proxy_client_key: none\n")
+	if _, err := l.load(nil); err == nil || !strings.Contains(err.Error(), file+`:2: path "/clusters/": `) {
+		t.Errorf("an absent certificate: got %v", err)
+	}
 	if _, err := (&loader{}).load(nil); err == nil || !strings.Contains(err.Error(), "--mapping-file or --root-kubeconfig is required") {
 		t.Errorf("got %v", err)
 	}

@@ -36,6 +36,8 @@ type Entry struct {
 	CertFile, KeyFile string
 	// Headers are the names of the headers for users.
 	Headers identity.Names
+	// Source is the file and the line of the entry, for errors; empty without a file.
+	Source string
 
 	segments []string
 	// cluster is the position of the segment that names a logical cluster; -1 without one.
@@ -193,12 +195,13 @@ func Parse(name string, text []byte) (Mapping, error) {
 	}
 	at := func(n *yaml.Node, err error) error { return fmt.Errorf("%s:%d: %w", name, n.Line, err) }
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.SequenceNode {
-		return Mapping{}, fmt.Errorf("%s: must be a list of entries, each with a path and a backend", name)
+		return Mapping{}, fmt.Errorf("%s:1: must be a list of entries, each with a path and a backend", name)
 	}
 	var m Mapping
 	for _, item := range document.Content[0].Content {
 		e, line, err := parseEntry(item)
 		if err == nil {
+			e.Source = fmt.Sprintf("%s:%d", name, item.Line)
 			err = m.add(e)
 		}
 		if err != nil {
@@ -206,7 +209,7 @@ func Parse(name string, text []byte) (Mapping, error) {
 		}
 	}
 	if len(m.entries) == 0 {
-		return Mapping{}, fmt.Errorf("%s: must have an entry", name)
+		return Mapping{}, fmt.Errorf("%s:1: must have an entry", name)
 	}
 	m.sort()
 	return m, nil
