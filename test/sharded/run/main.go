@@ -20,8 +20,8 @@ import (
 
 func main() {
 	directory := flag.String("directory", "", "Directory for all files of the installation. By default, a temporary one.")
-	run := flag.String("suites", "", "Run tests of test/e2e: chosen, all, or names separated by commas. Arguments after the flags are those "+
-		"of go test.")
+	run := flag.String("suites", "", "Run tests of test/e2e: chosen, all, or names separated by commas. Arguments after the flags are "+
+		"those of go test.")
 	var options sharded.Options
 	flag.IntVar(&options.Shards, "shards", 2, "Number of shards besides the root shard.")
 	flag.IntVar(&options.Proxies, "proxies", 1, "Number of front proxies.")
