@@ -118,6 +118,7 @@ func (s *server) newCustomResources(live liveDefinition, info *genericapiserver.
 	}
 	set, g, options := s.tenancy.set, s.up.generic, s.up.definitionOptions
 	return customresources.New(customresources.Config{
+		Mirrors:     s.installation.published(),
 		Definitions: set.CustomResourceDefinitions, Live: live, Options: s.tenancy.scheduler.Options(s.backend.Custom(options)),
 		Exports: set.APIExports, Schemas: set.APIResourceSchemas, Conversions: set.APIConversions, Bindings: set.APIBindings,
 		System: s.tenancy.exports.System(), Cached: s.tenancy.cached, Endpoints: elsewhere, LiveBindings: s.tenancy.exports.StoredBindingsIn,

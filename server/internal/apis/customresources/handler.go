@@ -49,6 +49,8 @@ type Config struct {
 	Cached *cachedresources.Resources
 	// Endpoints resolves virtual resources whose objects are in virtual workspaces; nil if there are none.
 	Endpoints Endpoints
+	// Mirrors have the objects of virtual resources whose provider is on another shard; nil if there are no other shards.
+	Mirrors Mirrors
 	// System are the resources of the server that exports in root represent.
 	System exports.System
 	// Options stores the objects, BoundOptions stores those of a bound API below its identity, and AllOptions reads the objects

@@ -48,6 +48,16 @@ type origin struct {
 	selector   labels.Selector
 	// elsewhere is the virtual workspace with the objects, if this shard does not store them.
 	elsewhere *elsewhere
+	// published are the objects, if another shard stores them; the zero value if this shard does.
+	published cachedresources.Publication
+}
+
+// Mirrors have objects of other shards.
+type Mirrors interface {
+	// Holder returns the other shard that holds a cluster; an empty name if this shard does, or if it is unknown.
+	Holder(cluster logicalcluster.Name) string
+	// Options returns the storage of what a ClusterCachedResource of another shard publishes.
+	Options(cachedresources.Publication) generic.RESTOptionsGetter
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
@@ -73,6 +83,9 @@ func (h *Handler) origin(ctx context.Context, d *Definition) (origin, error) {
 	o := origin{Source: source}
 	if err == nil {
 		o.cluster = logicalcluster.Of(source.Resource)
+		if shard := h.holder(o.cluster); shard != "" {
+			return h.originOnShard(d, o, shard)
+		}
 		installed, _ := h.registry.get(o.cluster, d.Key())
 		o.definition = installed.Definition
 		o.version, err = agreed(d, o.definition, source.Resource.Spec.Version)
@@ -82,6 +95,32 @@ func (h *Handler) origin(ctx context.Context, d *Definition) (origin, error) {
 	}
 	if err != nil {
 		return o, unavailable(d, err)
+	}
+	return o, nil
+}
+
+// holder returns the other shard that holds a cluster.
+func (h *Handler) holder(cluster logicalcluster.Name) string {
+	if h.config.Mirrors == nil {
+		return ""
+	}
+	return h.config.Mirrors.Holder(cluster)
+}
+
+// originOnShard is origin for objects of another shard, which offers those that are selected, in the published version.
+func (h *Handler) originOnShard(d *Definition, o origin, shard string) (origin, error) {
+	published := o.Resource.Spec
+	if d.CRD.Spec.Scope != apiextensionsv1.ClusterScoped {
+		return o, unavailable(d, errors.New("only cluster-scoped resources can be published"))
+	}
+	if !d.Serves(published.Version) {
+		return o, unavailable(d, fmt.Errorf("the provider publishes version %q, which is not served", published.Version))
+	}
+	o.definition, o.selector = d, labels.Everything()
+	o.version = schema.GroupVersion{Group: d.CRD.Spec.Group, Version: published.Version}
+	o.published = cachedresources.Publication{
+		Shard: shard, Cluster: o.cluster, Resource: o.version.WithResource(d.CRD.Spec.Names.Plural), Identity: o.Resource.Status.IdentityHash,
+		Kind: d.CRD.Spec.Names.Kind,
 	}
 	return o, nil
 }
@@ -200,7 +239,7 @@ func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context,
 	if err != nil {
 		return nil, nil, "", apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
 	}
-	if r.elsewhere != nil {
+	if r.elsewhere != nil || r.published.Shard != "" {
 		return r, ctx, consumer, nil
 	}
 	return r, logicalcluster.WithName(clusterstorage.WithRestriction(ctx, o.selector), o.cluster), consumer, nil
@@ -211,12 +250,16 @@ func (s *virtualStorage) read(o origin) (*reading, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.current.Load()
-	if before != nil && before.origin.definition == o.definition && before.version == o.version && before.elsewhere.same(o.elsewhere) {
+	if before != nil && before.origin.definition == o.definition && before.version == o.version && before.elsewhere.same(o.elsewhere) &&
+		before.published == o.published {
 		return &reading{o, before.opened}, nil
 	}
 	getter := s.handler.config.Options
 	if o.definition.Identity != "" {
 		getter = s.handler.config.BoundOptions(o.definition.Identity)
+	}
+	if o.published.Shard != "" {
+		getter = s.handler.config.Mirrors.Options(o.published)
 	}
 	if o.elsewhere != nil {
 		var err error

@@ -4,11 +4,22 @@ import (
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
+
+// Publication is what a ClusterCachedResource of another shard publishes. Equal values have the same objects.
+type Publication struct {
+	Shard    string
+	Cluster  logicalcluster.Name
+	Resource schema.GroupVersionResource
+	Identity string
+	// Kind is that of the objects.
+	Kind string
+}
 
 // Part is one of the objects that determine the source of a virtual resource.
 type Part struct {
