@@ -213,6 +213,45 @@ func outcome(shard *corev1alpha1.Shard, condition string) string {
 	return ""
 }
 
+func TestAShardWhoseStoreIsAdoptedIsInQuarantine(t *testing.T) {
+	o := objecttest.New(t)
+	r := Registry{Shards: o.Stored(o.Set.Shards.Informer), Installation: "here"}
+	state := func() *corev1alpha1.Shard {
+		f := Follower{Known: o.Set.Shards, Shards: r.Shards, Clock: testingclock.NewFakeClock(time.Now()),
+			Read: func(context.Context, string) (State, error) { return State{Incarnation: "b", Time: time.Now()}, nil }}
+		f.once(t.Context())
+		shard, err := o.Set.Shards.Get(logicalcluster.Root, "", "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shard
+	}
+	for _, step := range []struct {
+		name string
+		in   Registration
+		want string
+	}{
+		{"a new shard", registration("a", true), ""},
+		{"a restart with --adopt-shard", registration("a", true), ""},
+		{"another store", registration("b", true), corev1alpha1.ReasonShardRestored},
+		{"a restart in quarantine", registration("b", false), corev1alpha1.ReasonShardRestored},
+	} {
+		if _, err := r.Register(t.Context(), one, step.in); err != nil {
+			t.Fatal(err)
+		}
+		if got := outcome(state(), corev1alpha1.ShardTrusted); got != step.want {
+			t.Errorf("%s: the condition is %q, want %q", step.name, got, step.want)
+		}
+	}
+	err := r.Shards.Update(logicalcluster.WithName(t.Context(), logicalcluster.Root), "one", &corev1alpha1.Shard{}, func(obj runtime.Object) error {
+		delete(obj.(*corev1alpha1.Shard).Annotations, corev1alpha1.QuarantineAnnotation)
+		return nil
+	})
+	if got := outcome(state(), corev1alpha1.ShardTrusted); err != nil || got != "True" {
+		t.Errorf("after the quarantine, the condition is %q, %v", got, err)
+	}
+}
+
 func TestOnlyTheRootShardReadsTheStateOfShards(t *testing.T) {
 	serve := ServeState(func(context.Context) State { return State{Incarnation: "a"} })
 	if _, err := serve(t.Context(), one, Question{}); !apierrors.IsForbidden(err) {
