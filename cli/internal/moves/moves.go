@@ -1,4 +1,4 @@
-// Package moves moves the logical clusters of workspaces to another shard, one after the other.
+// Package moves lets the logical clusters of workspaces move to another shard, one after the other.
 package moves
 
 import (

@@ -177,10 +177,10 @@ func (r *reconciler) proceed(ctx context.Context, m *run) error {
 			return r.endCanceled(ctx, m, observed)
 		case migration.StepRefused:
 			m.refused = "the logical cluster is in another migration"
-			continue
-		}
-		if err := r.do(ctx, m, step, observed); err != nil {
-			return err
+		default:
+			if err := r.do(ctx, m, step, observed); err != nil {
+				return err
+			}
 		}
 	}
 }

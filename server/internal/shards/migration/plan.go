@@ -127,6 +127,7 @@ func PhaseOf(step Step) migrationv1alpha1.LogicalClusterMigrationPhase {
 		return migrationv1alpha1.PhaseFailed
 	case "":
 		return migrationv1alpha1.PhasePreparing
+	default: // the origin holds the cluster
+		return migrationv1alpha1.PhaseMigrating
 	}
-	return migrationv1alpha1.PhaseMigrating
 }
