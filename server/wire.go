@@ -81,7 +81,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 	if s.tenancy, err = newTenancy(opts, backend, s.up.definitionOptions, s.clients.loopback); err != nil {
 		return nil, err
 	}
-	if s.installation, err = newInstallation(ctx, opts, backend, g, s.tenancy); err != nil {
+	if s.installation, err = newInstallation(ctx, opts, backend, s.up, s.tenancy); err != nil {
 		return nil, err
 	}
 	limits.Follow(s.tenancy.set)

@@ -8,7 +8,10 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/utils/clock"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
 	"github.com/kcplane/kcp/server/internal/controllers/logicalclustermigration"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards/migration"
@@ -25,7 +28,7 @@ type migrations struct {
 }
 
 // moveClusters lets other shards take over logical clusters of this one, and this one those of others.
-func (i *installation) moveClusters(g *genericapiserver.Config) {
+func (i *installation) moveClusters(g *genericapiserver.Config, signers *authentication.Signers) {
 	t, name := i.tenancy, i.opts.ShardName
 	copies := i.backend.Copies(transformersOf(g))
 	accepts := migration.AcceptsFrom(t.set.LogicalClusterMigrations)
@@ -34,8 +37,13 @@ func (i *installation) moveClusters(g *genericapiserver.Config) {
 	}
 	preparer := &migration.Preparer{
 		Shard: name, Version: Version(), Copies: copies, Clusters: t.stored["logicalclusters"], Set: t.set, Ancestors: t.tree.Ancestors,
-		Accepts: accepts,
+		Accepts: accepts, Describe: func(lc *corev1alpha1.LogicalCluster) error {
+			keys, err := signers.AddTo(lc.Annotations[tenancyv1alpha1.SignersAnnotation])
+			lc.Annotations[tenancyv1alpha1.SignersAnnotation] = keys
+			return err
+		},
 	}
+	signers.Former = i.formerSigners
 	origin := &migration.Origin{
 		Shard: name, Store: i.backend, Copies: copies, Records: parents.OriginRecords(i.backend, copies), Accepts: accepts,
 		Leave: preparer.DescribeChildren,
@@ -62,6 +70,28 @@ func transformersOf(g *genericapiserver.Config) storage.Transformers {
 	}
 }
 
+// isUnread reports whether informers do not have a logical cluster that arrived at a revision: its users would be refused.
+func (i *installation) isUnread(arrived int64) bool {
+	if arrived == 0 {
+		return false
+	}
+	for _, informer := range append(i.tenancy.decisive(), i.tenancy.set.CustomResourceDefinitions.Informer) {
+		if informer.Version() < uint64(arrived) {
+			return true
+		}
+	}
+	return false
+}
+
+// formerSigners returns the public keys of the shards that held a logical cluster of this shard before, in PEM.
+func (i *installation) formerSigners(cluster logicalcluster.Name) string {
+	lc, err := i.tenancy.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return ""
+	}
+	return lc.Annotations[tenancyv1alpha1.SignersAnnotation]
+}
+
 // reportMigration reports the state of a migration to the root shard, which can be this one.
 func (i *installation) reportMigration(ctx context.Context, in migration.Report) (*migrationv1alpha1.LogicalClusterMigration, error) {
 	if reports := i.migrations.reports; reports != nil {
@@ -82,7 +112,7 @@ func (i *installation) fenced(cluster logicalcluster.Name) (moving bool, to stri
 	fence, ok := i.backend.Fenced(cluster)
 	switch {
 	case !ok:
-		return false, "", 0
+		return i.isUnread(i.backend.Arrived(cluster)), "", 0
 	case fence.State == storage.FenceMoved:
 		return false, fence.Shard, fence.Epoch
 	}

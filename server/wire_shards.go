@@ -65,11 +65,12 @@ type installation struct {
 }
 
 // newInstallation returns the parts, and nil for a single shard.
-func newInstallation(ctx context.Context, opts options.Completed, backend *storage.Backend, g *genericapiserver.Config,
+func newInstallation(ctx context.Context, opts options.Completed, backend *storage.Backend, up *upstream,
 	tenancy *tenancy) (*installation, error) {
 	if !opts.Sharding.Enabled() {
 		return nil, refuseShard(ctx, backend)
 	}
+	g := up.generic
 	i := &installation{opts: opts, backend: backend, tenancy: tenancy}
 	var err error
 	if opts.Sharding.Adopt {
@@ -99,7 +100,7 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	if err := i.scheduleElsewhere(); err != nil {
 		return nil, err
 	}
-	i.moveClusters(g)
+	i.moveClusters(g, up.signers)
 	i.serveTree(ctx)
 	if i.offering, err = i.newOffering(); err != nil {
 		return nil, err

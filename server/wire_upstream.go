@@ -36,6 +36,8 @@ type upstream struct {
 	definitionOptions generic.RESTOptionsGetter
 	// secretIssuer signs the tokens in Secrets.
 	secretIssuer serviceaccount.TokenGenerator
+	// signers verify service account tokens; nil for a single shard.
+	signers *authentication.Signers
 	// rootCA contains the certificates with which service accounts verify the server.
 	rootCA []byte
 }
@@ -45,6 +47,14 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	accounts := opts.Generic.Authentication.ServiceAccounts
 	accounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return authentication.Getter{Objects: &served.registries, Label: served.labelSecret}
+	}
+	var signers *authentication.Signers
+	if opts.Sharding.Enabled() {
+		var err error
+		if signers, err = authentication.NewSigners(accounts.KeyFiles); err != nil {
+			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		accounts.KeyFiles, accounts.ExternalPublicKeysGetter = nil, signers
 	}
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
 	g, sharedInformers, storageFactory,
@@ -85,7 +95,7 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 		rootCA, _ = g.SecureServing.Cert.CurrentCertKeyContent()
 	}
 	return &upstream{generic: g, controlPlane: controlPlane, definitionOptions: definitionOptions,
-		secretIssuer: secretIssuer, rootCA: rootCA}, nil
+		secretIssuer: secretIssuer, rootCA: rootCA, signers: signers}, nil
 }
 
 // newSecretIssuer returns the generator of tokens in Secrets, with the issuer name of Kubernetes.

@@ -20,6 +20,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
@@ -43,12 +44,16 @@ type Server struct {
 	Binding func(*apisv1alpha2.APIBinding)
 	// Hold keeps watches open.
 	Hold bool
+	// Migrating updates a migration each time that it is read. Without it, root serves no migrations.
+	Migrating func(*migrationv1alpha1.LogicalClusterMigration)
 
 	mu       sync.Mutex
 	clusters map[string]*cluster // by path
 	watches  int
 	version  int
 	requests []string
+
+	migrations map[string]*migrationv1alpha1.LogicalClusterMigration // by name
 }
 
 // Event is an event of a watch.
@@ -105,6 +110,7 @@ func (s *Server) add(parent *cluster, ws *tenancyv1alpha1.Workspace) {
 	}
 	ws.Spec.Cluster = fmt.Sprintf("c%d", len(s.clusters)-1)
 	ws.Spec.URL = "https://kcp.example.com/clusters/" + path
+	metav1.SetMetaDataAnnotation(&ws.ObjectMeta, tenancyv1alpha1.ShardAnnotation, "east")
 	parent.workspaces[ws.Name] = ws
 	s.clusters[path] = newCluster(path, ws.Spec.Cluster, ws.Spec.Type.String())
 }
@@ -144,7 +150,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(tenancyv1alpha1.Resource("workspaces"), address))
 	case c == nil || s.Forbidden[c.path]:
 		refuse(w, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("workspace access not permitted")))
-	case s.serveSharing(w, r, c, api):
+	case s.serveSharing(w, r, c, api), s.serveMigrations(w, r, c, api):
 	case api == "apis/core.kcp.io/v1alpha1/logicalclusters/cluster":
 		reply(w, http.StatusOK, c.object())
 	case api == "apis/tenancy.kcp.io/v1alpha1/workspacetypes":

@@ -137,6 +137,7 @@ func mayAdminister(ctx context.Context, a admission.Attributes) bool {
 var treeAnnotations = []string{
 	corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation, tenancyv1alpha1.ShardAnnotation,
 	tenancyv1alpha1.EpochAnnotation, tenancyv1alpha1.AncestorsAnnotation, tenancyv1alpha1.OwnerShardAnnotation,
+	tenancyv1alpha1.SignersAnnotation,
 }
 
 // changeProblem returns why an update by an ordinary user is refused, or an empty string if it is admitted.

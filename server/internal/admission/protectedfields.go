@@ -20,7 +20,7 @@ import (
 var protectedAnnotations = slices.Concat(statusAnnotations, placeAnnotations, []string{
 	corev1alpha1.PathAnnotation, corev1alpha1.MaxTotalObjectsAnnotation, corev1alpha1.RequiredGroupsAnnotation,
 	tenancyv1alpha1.OwnerAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation,
-	tenancyv1alpha1.AncestorsAnnotation, tenancyv1alpha1.OwnerShardAnnotation,
+	tenancyv1alpha1.AncestorsAnnotation, tenancyv1alpha1.OwnerShardAnnotation, tenancyv1alpha1.SignersAnnotation,
 	apisv1alpha2.ResourceBindingsAnnotation,
 })
 

@@ -104,6 +104,14 @@ func (b *Backend) Fenced(cluster logicalcluster.Name) (Fence, bool) {
 	return Fence{State: known.state, Epoch: known.epoch, Shard: known.shard}, ok
 }
 
+// Arrived returns the revision at which a cluster arrived in this store, as this process knows it; zero if it was created here.
+func (b *Backend) Arrived(cluster logicalcluster.Name) int64 {
+	if state := b.fences.state.Load(); state != nil {
+		return state.floors[cluster]
+	}
+	return 0
+}
+
 func later(message string) error {
 	err := apierrors.NewServiceUnavailable(message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}

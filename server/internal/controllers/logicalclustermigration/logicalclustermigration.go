@@ -65,6 +65,8 @@ type run struct {
 	// refused is why the migration does not go on.
 	refused  string
 	reported time.Time
+	// canceled reports whether root has said that the object is deleted.
+	canceled bool
 }
 
 // New returns the controller.
@@ -136,7 +138,7 @@ func (r *reconciler) runOf(ctx context.Context, known *migrationv1alpha1.Logical
 	if err != nil || live.Status.Phase.IsFinal() {
 		return nil, err
 	}
-	found = &run{object: live, status: live.Status}
+	found = &run{object: live, status: live.Status, canceled: live.DeletionTimestamp != nil}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.moving[known.Name] = found
@@ -195,7 +197,7 @@ func (r *reconciler) next(ctx context.Context, m *run) (migration.Step, migratio
 func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observed migration.Observed) error {
 	if phase := migration.PhaseOf(step); phase != m.status.Phase {
 		m.status.Phase = phase
-		if step != migration.StepSettle { // nothing delays the service
+		if step != migration.StepSettle && step != migration.StepPublish { // nothing delays the service
 			if err := r.report(ctx, m); err != nil && step == migration.StepGate {
 				return err
 			}
@@ -213,7 +215,7 @@ func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observ
 
 // begin finds the origin, and plans the migration. ended reports that it was canceled before.
 func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) {
-	if r.isCanceled(m) && m.status.OriginShard == "" {
+	if m.canceled && m.status.OriginShard == "" {
 		return true, r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonCanceled, "The migration was canceled before it began")
 	}
 	if m.object.Spec.DestinationShard != r.ShardName {
@@ -225,7 +227,7 @@ func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	mover.Canceled = func() bool { return m.refused != "" || r.isCanceled(m) }
+	mover.Canceled = func() bool { return m.refused != "" || m.canceled }
 	mover.Copied = func(entries []storage.Entry) { r.count(ctx, m, entries) }
 	m.status.OriginShard, m.status.Epoch = mover.Migration.Origin, int64(mover.Migration.Epoch)
 	m.set(migrationv1alpha1.OriginReady, metav1.ConditionTrue, "Accepted", "")
@@ -234,12 +236,6 @@ func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) 
 	}
 	m.mover = mover
 	return false, nil
-}
-
-// isCanceled reports whether a migration is being deleted. An object that is not known is no reason to cancel.
-func (r *reconciler) isCanceled(m *run) bool {
-	known, err := r.Set.LogicalClusterMigrations.Get(logicalcluster.Root, "", m.object.Name)
-	return err == nil && known.UID == m.object.UID && known.DeletionTimestamp != nil
 }
 
 // count counts what was copied, and reports it from time to time.
@@ -258,10 +254,11 @@ func (r *reconciler) report(ctx context.Context, m *run) error {
 	m.reported = r.Clock.Now()
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := r.Report(limited, migration.Report{Name: m.object.Name, UID: m.object.UID, Status: m.status.DeepCopy()})
+	live, err := r.Report(limited, migration.Report{Name: m.object.Name, UID: m.object.UID, Status: m.status.DeepCopy()})
 	if err != nil {
 		return fmt.Errorf("reporting to the root shard: %w", err)
 	}
+	m.canceled = live.DeletionTimestamp != nil
 	return nil
 }
 
@@ -276,7 +273,7 @@ func (r *reconciler) endCanceled(ctx context.Context, m *run, o migration.Observ
 	switch {
 	case m.refused != "":
 		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonLogicalClusterAlreadyMigrating, m.refused)
-	case r.isCanceled(m):
+	case m.canceled:
 		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonCanceled,
 			fmt.Sprintf("The migration was canceled; shard %q holds the logical cluster", o.Record.Shard))
 	}
