@@ -43,7 +43,9 @@ func TestKeysOfFormerShardsCountInTheMovedClusterOnly(t *testing.T) {
 	if again, err := origin.AddTo(moved); err != nil || again != moved {
 		t.Errorf("the keys are added twice: %v", err)
 	}
-	destination.Former = func(cluster logicalcluster.Name) string { return map[logicalcluster.Name]string{"moved": moved}[cluster] }
+	destination.Former = func(cluster logicalcluster.Name) string {
+		return map[logicalcluster.Name]string{"moved": moved}[cluster]
+	}
 	id := origin.GetPublicKeys(t.Context(), "")[0].KeyID
 	has := func(ctx context.Context) bool {
 		for _, key := range destination.GetPublicKeys(ctx, "") {
