@@ -31,9 +31,6 @@ const (
 	// AncestorsAnnotation of a LogicalCluster lists the logical clusters above it, from the outermost to the parent, separated by commas. It
 	// is absent if the LogicalCluster was created on the shard of the parent.
 	AncestorsAnnotation = "internal.tenancy.kcp.io/ancestors"
-	// SignersAnnotation of a LogicalCluster that was moved has the public keys, in PEM, of the shards that held it before: tokens of its
-	// service accounts that they have signed stay valid.
-	SignersAnnotation = "internal.tenancy.kcp.io/signers"
 	// TypeClusterAnnotation of a LogicalCluster is the logical cluster of the type at the creation of the workspace. It is absent
 	// for types in root.
 	TypeClusterAnnotation = "internal.tenancy.kcp.io/type-cluster"
