@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -210,14 +211,25 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler) // the client has left, or the proxy ends the watch
 	case errors.As(err, &unreachable):
 		klog.FromContext(r.Context()).V(1).Info("A backend does not respond", decisionlog.Shard, unreachable.Target.Shard, decisionlog.Error, err)
-		what := "the server for this path"
-		if unreachable.Target.Shard != "" {
-			what = "shard \"" + unreachable.Target.Shard + "\", which holds the workspace,"
-		}
-		p.refuse(w, x, answer.Unavailable(what+" does not respond; try again"))
+		p.refuse(w, x, noResponse(r.Method, unreachable))
 	default:
 		p.refuse(w, x, apierrors.NewInternalError(errors.New("forwarding the request failed")))
 	}
+}
+
+// noResponse returns the error for a request that got no response. Clients repeat a request when they are asked to, so they are not if a
+// write may have been executed.
+func noResponse(method string, u *forward.Unreachable) error {
+	what := "the server for this path"
+	if u.Target.Shard != "" {
+		what = "shard \"" + u.Target.Shard + "\", which holds the workspace,"
+	}
+	reads := method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+	if u.Executed() && !reads {
+		return answer.Status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			what+" has not responded; the request may have been executed: read the object before you try again")
+	}
+	return answer.Unavailable(what + " does not respond; try again")
 }
 
 // refuse responds with an error. net/http discards the rest of a body.

@@ -67,6 +67,9 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s does not respond: %v", u.Target.name(), u.Err)
 }
 
+// Executed reports whether the target may have executed the request.
+func (u *Unreachable) Executed() bool { return !unsent(u.Err) }
+
 // Unwrap returns the cause.
 func (u *Unreachable) Unwrap() error { return u.Err }
 
