@@ -165,8 +165,8 @@ func poisonCluster(t *testing.T, prefix, cluster string, definitions []*apiexten
 		object := func(name, rest string) string {
 			return fmt.Sprintf(`{"apiVersion":"%s/%s","kind":%q,"metadata":{"name":%q,"annotations":{"kcp.io/cluster":%q}},%s}`, crd.Spec.Group, stored, crd.Spec.Names.Kind, name, cluster, rest)
 		}
-		if crd.Name == "shards.core.kcp.io" {
-			put(t, prefix+"/core.kcp.io/shards/customresources/root/garbage", `{"kind"`)
+		if onlyInRoot[crd.Name] {
+			put(t, fmt.Sprintf("%s/%s/%s/customresources/root/garbage", prefix, crd.Spec.Group, crd.Spec.Names.Plural), `{"kind"`)
 			continue
 		}
 		poison(below+"garbage", `{"kind"`)
@@ -264,11 +264,14 @@ type fuzzedKind struct {
 	status bool
 }
 
+// onlyInRoot are the definitions that only the logical cluster root serves.
+var onlyInRoot = map[string]bool{"shards.core.kcp.io": true, "logicalclustermigrations.migration.kcp.io": true}
+
 func newFuzz(t *testing.T, server *kcptest.Server, c *kcptest.Cluster, definitions []*apiextensionsv1.CustomResourceDefinition) *fuzz {
 	f := &fuzz{t: t, seed: poisonSeed(t), written: map[string]int{}, refused: map[string]int{}, reasons: map[string]string{}}
 	for _, crd := range definitions {
 		at := c
-		if crd.Name == "shards.core.kcp.io" {
+		if onlyInRoot[crd.Name] {
 			at = server.Named("root")
 		}
 		for _, v := range crd.Spec.Versions {
