@@ -33,6 +33,9 @@ var readStored = map[string][]string{
 		"internal/tenancy/scheduling.SetPlacement",    // writes a stored or a new workspace
 		"internal/tenancy/scheduling.complete",        // of a stored workspace
 	},
+	"kubectl.kubernetes.io/last-applied-configuration": {
+		"internal/shards/mirror.received", // of an object of the cache server
+	},
 	"v1.ObjectMeta.ManagedFields": {
 		"internal/cacheserver.validate", // of an object in a request
 	},
