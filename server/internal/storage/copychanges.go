@@ -17,8 +17,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Changes returns the changes, in order, of the cluster of ctx after a revision, and the revision until which they are complete: the
-// current one of this call, unless more follow than one response has room for. Behind a fence, the last changes are those of a call
+// Changes returns what changed in the cluster of ctx after a revision, with the last change of each key, and the revision until which this is
+// complete: the current one of this call, unless the response IsFull. Behind a fence, the last changes are those of a call
 // that returns no entry at a revision after the fence.
 func (c *Copies) Changes(ctx context.Context, after int64) (entries []Entry, revision int64, err error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
@@ -32,7 +32,7 @@ func (c *Copies) Changes(ctx context.Context, after int64) (entries []Entry, rev
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	size, leases := 0, map[int64]int64{}
+	size, leases, indexes := 0, map[int64]int64{}, map[string]int{}
 	watched := c.backend.client.Client.Watch(clientv3.WithRequireLeader(ctx), c.backend.root+"/", clientv3.WithPrefix(),
 		clientv3.WithRev(after+1))
 	for response := range watched {
@@ -54,14 +54,28 @@ func (c *Copies) Changes(ctx context.Context, after int64) (entries []Entry, rev
 					return nil, 0, err
 				}
 			}
-			entries = append(entries, entry)
-			size += entry.size()
+			i, changed := indexes[entry.Key]
+			if !changed {
+				i, entries = len(entries), append(entries, Entry{})
+				indexes[entry.Key] = i
+			}
+			size += entry.size() - entries[i].size()
+			entries[i] = entry
 		}
 		if revision >= mark.Header.Revision {
 			return entries, revision, nil
 		}
 	}
 	return nil, 0, fmt.Errorf("following the changes of logical cluster %q: %w", cluster, context.Cause(ctx))
+}
+
+// IsFull reports whether a response with changes ended because of its size, so that more may follow.
+func IsFull(changes []Entry) bool {
+	size := 0
+	for _, entry := range changes {
+		size += entry.size()
+	}
+	return size >= copyBytes
 }
 
 // compactedError returns the error for a revision that etcd no longer has: the copy must begin again.

@@ -45,8 +45,15 @@ type Mover struct {
 	collections               []string // with keys of the cluster
 }
 
-// closeEnough is the number of changes in a response from which on the rest is copied behind the fence.
-const closeEnough = 50
+// When the rest is copied behind the fence: clients may write faster than a copy can follow.
+const (
+	// closeEnough is the number of changed keys that are few.
+	closeEnough = 50
+	// shortRound is how long copying all changes may take. The rest takes about as long.
+	shortRound = 200 * time.Millisecond
+	// followLimit is how long changes are followed.
+	followLimit = time.Minute
+)
 
 // knownPause is the pause between two questions whether all processes know a fence.
 const knownPause = 5 * time.Millisecond
@@ -162,12 +169,18 @@ func (v *Mover) copy(ctx context.Context, arriving *storage.Fence) error {
 			}
 		}
 	}
-	for {
-		changed, err := v.follow(ctx, arriving)
-		if err != nil || changed <= closeEnough {
+	for began := time.Now(); ; {
+		round := time.Now()
+		changes, err := v.follow(ctx, arriving)
+		if err != nil || isClose(changes, time.Since(round)) || time.Since(began) > followLimit {
 			return err
 		}
 	}
+}
+
+// isClose reports whether few changes are left after a round that copied some.
+func isClose(changes []storage.Entry, round time.Duration) bool {
+	return !storage.IsFull(changes) && (len(changes) <= closeEnough || round <= shortRound)
 }
 
 // apply writes entries, and counts them.
@@ -179,14 +192,14 @@ func (v *Mover) apply(ctx context.Context, arriving *storage.Fence, entries []st
 	return err
 }
 
-// follow copies the next changes and returns their number.
-func (v *Mover) follow(ctx context.Context, arriving *storage.Fence) (int, error) {
+// follow copies the next changes and returns them.
+func (v *Mover) follow(ctx context.Context, arriving *storage.Fence) ([]storage.Entry, error) {
 	changes, err := v.Origin.Changes(ctx, Read{Migration: v.Migration, Revision: v.revision})
 	if err == nil {
 		err = v.apply(ctx, arriving, changes.Entries)
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	v.revision = changes.Revision
 	for _, entry := range changes.Entries {
@@ -194,7 +207,7 @@ func (v *Mover) follow(ctx context.Context, arriving *storage.Fence) (int, error
 			v.collections = append(v.collections, collection)
 		}
 	}
-	return len(changes.Entries), nil
+	return changes.Entries, nil
 }
 
 // errDifferent means that the copy differs from the origin.
