@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,7 +121,7 @@ func find(binary string) (string, error) {
 }
 
 func (s *Server) start(ctx context.Context, binary string, options Options) error {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -252,12 +254,24 @@ func (s *Server) tail() string {
 	return "; the end of its log:\n" + string(content[max(0, len(content)-logTail):])
 }
 
-// freePort returns a port of the loopback address on which no process listens.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("finding a free port: %w", err)
+// Ports that clients of this machine are given for their connections begin above these.
+const firstPort, ports = 20000, 10000
+
+// given are the ports that FreePort returned.
+var given sync.Map
+
+// FreePort returns a port of the loopback address on which no process listens, for a process that a test starts. No port is returned twice.
+func FreePort() (int, error) {
+	for range ports {
+		port := firstPort + rand.IntN(ports)
+		if _, before := given.LoadOrStore(port, true); before {
+			continue
+		}
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		return port, listener.Close()
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("finding a free port: all are in use")
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 const (
@@ -67,7 +69,7 @@ func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 
 // holdWorkspaces starts kcp with a workspace for all others.
 func holdWorkspaces(ctx context.Context, bin, dir string) (*holder, error) {
-	port, err := freePort()
+	port, err := kcptest.FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 // process is a measured server, with its etcd.
@@ -38,7 +40,7 @@ const (
 )
 
 func startKCP(ctx context.Context, bin, dir string) (*process, error) {
-	port, err := freePort()
+	port, err := kcptest.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func startVanilla(ctx context.Context, bin, dir string) (*process, error) {
 	var ports [3]int
 	for i := range ports {
 		var err error
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = kcptest.FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -206,13 +208,4 @@ func writeKey(file string) error {
 	}
 	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
 	return os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

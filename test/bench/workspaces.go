@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 const (
@@ -89,7 +91,7 @@ func measureWorkspaces(ctx context.Context, n int, directory string) (*workspace
 		return nil, err
 	}
 	if r.Port == 0 {
-		if r.Port, err = freePort(); err != nil {
+		if r.Port, err = kcptest.FreePort(); err != nil {
 			return nil, err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/kcplane/kcp/client/kcptest"
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 )
 
@@ -29,12 +30,11 @@ func unexpected(t *testing.T) func(error) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := kcptest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func TestARevertedEtcdIsDetected(t *testing.T) {

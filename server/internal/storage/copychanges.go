@@ -17,9 +17,9 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Changes returns what changed in the cluster of ctx after a revision, with the last change of each key, and the revision until which this is
-// complete: the current one of this call, unless the response IsFull. Behind a fence, the last changes are those of a call
-// that returns no entry at a revision after the fence.
+// Changes returns what changed in the cluster of ctx after a revision, with the last change of each key, and the revision until which this
+// is complete: the current one of this call, unless the response IsFull. Behind a fence, the last changes are those of a call that returns
+// no entry at a revision after the fence.
 func (c *Copies) Changes(ctx context.Context, after int64) (entries []Entry, revision int64, err error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

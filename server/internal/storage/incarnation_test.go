@@ -3,7 +3,6 @@ package storage
 import (
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,12 +38,7 @@ func incarnationOf(t *testing.T, b *Backend) string {
 }
 
 func TestARestoredSnapshotIsAnotherIncarnation(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := free.Addr().(*net.TCPAddr).Port
-	_ = free.Close()
+	port := freePort(t)
 	original := etcd.Config{Directory: filepath.Join(t.TempDir(), "original"), PeerPort: port}
 	restored := etcd.Config{Directory: filepath.Join(t.TempDir(), "restored"), PeerPort: port}
 	saved := filepath.Join(t.TempDir(), "snapshot")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -240,12 +239,7 @@ func members(t *testing.T) ([]etcdMember, *clientv3.Client) {
 
 func loopback(t *testing.T) url.URL {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return url.URL{Scheme: "http", Host: listener.Addr().String()}
+	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
 }
 
 func leader(started []etcdMember) int {

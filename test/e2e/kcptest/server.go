@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	public "github.com/kcplane/kcp/client/kcptest"
 )
 
 // User is an identity with a bearer token that the server accepts.
@@ -321,14 +322,9 @@ func WriteTokens(file string, users ...User) error {
 	return os.WriteFile(file, []byte(lines.String()), 0o600)
 }
 
-// FreePort returns a port of the loopback address on which no process listens.
+// FreePort returns a port of the loopback address on which no process listens, each only once.
 func FreePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return public.FreePort()
 }
 
 // Suffix returns random characters that make a name unique.

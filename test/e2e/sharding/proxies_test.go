@@ -1,7 +1,11 @@
 package sharding
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,10 +120,20 @@ func TestProxiesServeWithoutTheRootShard(t *testing.T) {
 
 // A front proxy has stored what leads from the root shard to others.
 func TestAProxyStartsWithoutTheRootShard(t *testing.T) {
+	fresh(t)
 	name, direct := workspaceOn(t, shard(t, "shard-1"))
 	direct.Grant(t, kcptest.Alice, "edit")
+	proxy := installation.Proxies[0]
+	kcptest.Eventually(t, "the front proxy has stored the workspace", func(context.Context) error {
+		stop(t, proxy)()
+		state, err := os.ReadFile(filepath.Join(proxy.Directory, "front-proxy-state.json"))
+		if err == nil && !strings.Contains(string(state), name) {
+			err = errors.New("it is not in the file")
+		}
+		return err
+	})
 	startRoot := stop(t, installation.Root())
-	stop(t, installation.Proxies[0])()
+	stop(t, proxy)()
 	for _, path := range []string{"root:" + name, direct.Name} {
 		objects := through(0, path).Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default")
 		if _, err := objects.Get(kcptest.Context(t), "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
