@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,7 +20,6 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/kcplane/kcp/client/kcptest"
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 )
 
@@ -28,13 +28,20 @@ func unexpected(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("etcd is the same, and was found to be another: %v", err) }
 }
 
+// freePort returns a port that no listener has, outside of those that the kernel chooses for connections.
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := kcptest.FreePort()
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			if err := listener.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return port
+		}
 	}
-	return port
+	t.Fatal("no port is free")
+	return 0
 }
 
 func TestARevertedEtcdIsDetected(t *testing.T) {

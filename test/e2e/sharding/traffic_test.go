@@ -112,7 +112,7 @@ func (r *traffic) proceed() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.lastSuccess.After(began) {
-			return fmt.Errorf("the last success was before; %d failures", len(r.failures))
+			return fmt.Errorf("the last success was before; %d failures: %v", len(r.failures), r.failures[max(0, len(r.failures)-3):])
 		}
 		return nil
 	})
