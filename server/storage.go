@@ -59,15 +59,16 @@ func openStorage(ctx context.Context, config storagebackend.Config,
 func openShardStorage(ctx context.Context,
 	opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
 	var embedded *etcd.Config
+	process := ""
 	if opts.Embedded {
-		embedded = &opts.EmbeddedEtcd
+		embedded, process = &opts.EmbeddedEtcd, storage.Owner
 	}
 	backend, fatal, closeStorage, err = openStorage(ctx, opts.Generic.Etcd.StorageConfig, embedded)
 	if err != nil || !opts.Sharding.Enabled() {
 		return backend, fatal, closeStorage, err
 	}
 	backend.EnableFences()
-	stopFences, err := backend.FollowFences(ctx)
+	stopFences, err := backend.FollowFences(ctx, process)
 	if err != nil {
 		closeStorage()
 		return nil, nil, nil, err

@@ -77,7 +77,7 @@ func newFencedStoreBelow(t *testing.T, root string, transformer value.Transforme
 // followFences makes the process of a backend know fences.
 func followFences(t *testing.T, b *Backend) (stop func()) {
 	t.Helper()
-	stop, err := b.FollowFences(t.Context())
+	stop, err := b.FollowFences(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

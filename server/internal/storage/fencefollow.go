@@ -36,19 +36,26 @@ type process struct {
 	lease   clientv3.LeaseID
 }
 
+// Owner is the name of the process that runs the etcd of its store itself. There is only one at a time.
+const Owner = "owner"
+
 // FollowFences makes this process respect fences in its reads, until stop is called. It returns when all of them are known, and must be
-// called before anything is read. Afterwards, and without it, all reads are refused.
-func (b *Backend) FollowFences(ctx context.Context) (stop func(), err error) {
+// called before anything is read. Afterwards, and without it, all reads are refused. The name is that of the process among those of its
+// store; it takes the place of an earlier process of that name, which has ended and is not waited for. An empty name is a new one.
+func (b *Backend) FollowFences(ctx context.Context, name string) (stop func(), err error) {
 	follow, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	first, ended := make(chan error, 1), make(chan struct{})
 	stop = func() {
 		cancel()
 		<-ended
 	}
+	if name == "" {
+		name = rand.Text()
+	}
 	go func() {
 		defer close(ended)
 		for ready := first; ; ready = nil {
-			err := b.followFences(follow, ready)
+			err := b.followFences(follow, name, ready)
 			if follow.Err() != nil {
 				return
 			}
@@ -73,13 +80,13 @@ func (b *Backend) FollowFences(ctx context.Context) (stop func(), err error) {
 }
 
 // followFences registers a process and follows the fences until it is no longer registered. It reports to ready when they are known.
-func (b *Backend) followFences(ctx context.Context, ready chan<- error) error {
+func (b *Backend) followFences(ctx context.Context, name string, ready chan<- error) error {
 	began := time.Now()
 	granted, err := b.client.Client.Grant(ctx, int64(processLife/time.Second))
 	if err != nil {
 		return reported(ready, fmt.Errorf("registering this process: %w", err))
 	}
-	p := &process{backend: b, key: b.fences.processes + rand.Text(), lease: granted.ID}
+	p := &process{backend: b, key: b.fences.processes + name, lease: granted.ID}
 	defer p.remove()
 	if err := p.put(ctx, 0); err != nil {
 		return reported(ready, err)

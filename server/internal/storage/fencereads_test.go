@@ -337,6 +337,38 @@ func TestAMigrationWaitsForEveryProcess(t *testing.T) {
 	}
 }
 
+func TestTheOwnerOfAStoreIsNotWaitedForOnceAnotherRuns(t *testing.T) {
+	s := newFencedStore(t)
+	granted, err := client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := &process{backend: s.Backend, key: s.fences.processes + Owner, lease: granted.ID}
+	if err := killed.put(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	revision := s.leave(t, "a")
+	if known, err := s.FencesKnown(t.Context(), revision); known || err != nil {
+		t.Errorf("a killed owner is not waited for: %v", err)
+	}
+	next := NewBackend(client, s.root, 0)
+	defer next.Close()
+	next.EnableFences()
+	stop, err := next.FollowFences(t.Context(), Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	s.known(t, revision)
+	if _, err := client.Revoke(t.Context(), killed.lease); err != nil { // it expires later
+		t.Fatal(err)
+	}
+	found, err := client.Get(t.Context(), killed.key)
+	if err != nil || len(found.Kvs) != 1 {
+		t.Errorf("the owner is not waited for after the lease of its predecessor has expired: %v", err)
+	}
+}
+
 func TestAProcessThatWasPausedRefusesReads(t *testing.T) {
 	s := newFencedStore(t)
 	create(t, s.maps, "a", "n", "x", nil)

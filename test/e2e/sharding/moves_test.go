@@ -218,6 +218,17 @@ func TestAWorkspaceMovesWhileItIsUsed(t *testing.T) {
 	}
 }
 
+// The provider of an API may be on the shard to which a consumer moves, and on the shard that it leaves.
+func TestAConsumerMovesToItsProviderAndBack(t *testing.T) {
+	one, two := shard(t, "shard-1"), shard(t, "shard-2")
+	m := settledToMove(t, one, two)
+	for _, destination := range []string{two.Name, one.Name, two.Name} {
+		ended(t, move(t, m.direct.Name, destination), "Completed")
+		isOn(t, m.name, destination)
+		m.works(t)
+	}
+}
+
 func TestAMigrationContinuesAfterRestarts(t *testing.T) {
 	one, two := shard(t, "shard-1"), shard(t, "shard-2")
 	for _, crashed := range []*sharded.Process{two, one} {

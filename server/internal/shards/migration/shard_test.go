@@ -43,7 +43,7 @@ func newShard(t *testing.T, name string) *shard {
 	t.Cleanup(func() { _ = client.Close() })
 	t.Cleanup(s.store.Close)
 	s.store.EnableFences()
-	stop, err := s.store.FollowFences(t.Context())
+	stop, err := s.store.FollowFences(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
