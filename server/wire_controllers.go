@@ -42,6 +42,9 @@ func (s *server) runControllers(ctx context.Context) {
 	set, end := s.tenancy.set.Branch()
 	defer end()
 	ctx = runner.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
+	if s.installation != nil {
+		ctx = runner.WithMoving(ctx, s.installation.isMoving)
+	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, c := range s.newControllers(set) {

@@ -107,6 +107,16 @@ func (i *installation) migrationController(set *informers.Set) runnable {
 	})
 }
 
+// isMoving reports whether controllers must wait for a logical cluster: it is moving, or informers do not have all of its objects.
+func (i *installation) isMoving(cluster logicalcluster.Name) bool {
+	fence, ok := i.backend.Fenced(cluster)
+	if ok {
+		return fence.State != storage.FenceMoved
+	}
+	arrived := i.backend.Arrived(cluster)
+	return arrived != 0 && i.tenancy.informers.Oldest() < uint64(arrived)
+}
+
 // fenced reports whether a logical cluster is moving, and where it was moved to.
 func (i *installation) fenced(cluster logicalcluster.Name) (moving bool, to string, epoch uint64) {
 	fence, ok := i.backend.Fenced(cluster)

@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,6 +114,17 @@ func (f *Factory) serverSource(resource schema.GroupVersionResource) (cache.List
 		return nil, fmt.Errorf("creating a client for %s: %w", resource, err)
 	}
 	return cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything()), nil
+}
+
+// Oldest returns the resource version up to which the changes of all resources are in the informers.
+func (f *Factory) Oldest() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	oldest := uint64(math.MaxUint64)
+	for resource := range f.started {
+		oldest = min(oldest, f.informers[resource].Version())
+	}
+	return oldest
 }
 
 // Existing returns the informer of a resource if For has made one.

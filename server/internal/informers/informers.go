@@ -245,8 +245,8 @@ func (i *Informer) Run(ctx context.Context) {
 		i.detector.Run(ctx.Done())
 	}()
 	defer func() { <-detecting }()
-	cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i),
-		cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}).RunWithContext(ctx)
+	Reflect(ctx, cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i),
+		cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}))
 }
 
 // deliveringStore is the reflector's view of an Informer.

@@ -40,9 +40,8 @@ func (c *collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 			return client.Watch(logicalcluster.WithWildcard(ctx), options)
 		},
 	}
-	cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store,
-		cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
-		RunWithContext(ctx)
+	informers.Reflect(ctx, cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store,
+		cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}))
 }
 
 // monitorStore feeds the graph with the events of one resource.

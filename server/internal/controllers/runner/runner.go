@@ -146,9 +146,30 @@ func (l *loop[K]) Reconcile(ctx context.Context, key K) error {
 	return l.reconcile(logicalcluster.WithName(ctx, key.LogicalCluster()), key)
 }
 
+// Moving reports whether a logical cluster is moving to or from this shard, or has arrived and is not in all informers.
+type Moving func(logicalcluster.Name) bool
+
+type movingKey struct{}
+
+// WithMoving returns a context for Run in which items of moving logical clusters wait: some informers have their objects, others do not.
+func WithMoving(ctx context.Context, moving Moving) context.Context {
+	return context.WithValue(ctx, movingKey{}, moving)
+}
+
+func movingFrom(ctx context.Context) Moving {
+	if moving, ok := ctx.Value(movingKey{}).(Moving); ok {
+		return moving
+	}
+	return func(logicalcluster.Name) bool { return false }
+}
+
 // retry reconciles one object, and enqueues it again if that fails.
 func (l *loop[K]) retry(ctx context.Context, key K) {
 	defer utilruntime.HandleCrashWithContext(ctx)
+	if movingFrom(ctx)(key.LogicalCluster()) {
+		l.queue.AddRateLimited(key)
+		return
+	}
 	err := l.Reconcile(ctx, key)
 	switch {
 	case err == nil:

@@ -16,6 +16,38 @@ import (
 // payerOf the cluster a-1 is a.
 func payerOf(cluster logicalcluster.Name) string { return strings.Split(string(cluster), "-")[0] }
 
+func TestItemsOfAMovingClusterWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		arrives := 3 * time.Second
+		ctx, end := context.WithCancel(WithMoving(t.Context(), func(cluster logicalcluster.Name) bool {
+			return cluster == "moving" && time.Since(began) < arrives
+		}))
+		var other, moved time.Duration
+		c := New("test", 1, func(_ context.Context, key informers.Key) error {
+			if key.Cluster == "moving" {
+				moved = time.Since(began)
+			} else {
+				other = time.Since(began)
+			}
+			return nil
+		})
+		c.Enqueue(informers.Key{Cluster: "moving", Name: "a"})
+		c.Enqueue(informers.Key{Cluster: "other", Name: "a"})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		end()
+		<-ended
+		if other > 0 || moved < arrives || moved > 2*arrives {
+			t.Errorf("the item of another cluster was reconciled after %s, that of a moving one after %s", other, moved)
+		}
+	})
+}
+
 func TestSlowItemsOfOnePayerDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(WithPayer(t.Context(), payerOf))
