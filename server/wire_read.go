@@ -3,15 +3,22 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/request/unloaded"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/shards/mirror"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -38,16 +45,55 @@ func (i *installation) newReading(ctx context.Context) (*reading, error) {
 	}
 	r.kept = feed.NewKept(feed.KeptInputs{
 		Set: set, Elsewhere: i.elsewhere, Reader: r.reader, Exports: i.tenancy.exports, Tree: i.tenancy.tree, Store: i.backend.Kept(),
-		Clock: clock.RealClock{},
+		Shards: i.allShards, Ask: i.ask, Clock: clock.RealClock{},
 	})
 	if r.mirrors, err = mirror.New(ctx, config, clock.RealClock{}); err != nil {
 		return nil, err
 	}
-	i.tenancy.exports.Share(r.reader)
+	i.tenancy.exports.Share(r.kept)
+	peers.Handle(i.calls, feed.CallDeleted, []peers.Kind{peers.Shard}, i.answer)
 	if err := feed.NewReadMetrics(i.opts.ShardName, r.reader, r.kept).Register(legacyregistry.CustomRegister); err != nil {
 		return nil, err
 	}
 	return r, r.kept.Load(ctx)
+}
+
+// allShards returns the names of all shards.
+func (i *installation) allShards() []string {
+	names := i.shardNames()
+	if !slices.Contains(names, i.opts.ShardName) {
+		names = append(names, i.opts.ShardName)
+	}
+	return names
+}
+
+// ask asks a shard about an export.
+func (i *installation) ask(ctx context.Context, shard string, export informers.Key) (feed.ExportAnswer, error) {
+	in := feed.ExportQuestion{Cluster: export.Cluster, Export: export.Name}
+	if shard == i.opts.ShardName {
+		return i.answer(ctx, peers.Identity{Kind: peers.Shard, Name: shard}, in)
+	}
+	return peers.Call[feed.ExportQuestion, feed.ExportAnswer](ctx, i.clients, shard, feed.CallDeleted, in)
+}
+
+// answer answers a question about an export of this shard.
+func (i *installation) answer(ctx context.Context, _ peers.Identity, q feed.ExportQuestion) (feed.ExportAnswer, error) {
+	stored := i.tenancy.stored
+	return feed.StoredExports{
+		Moved: func(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
+			fence, _, err := i.backend.Fence(ctx, cluster)
+			if err != nil || fence == nil || fence.State == storage.FenceMoved {
+				return fence != nil, err
+			}
+			return true, apierrors.NewServiceUnavailable("the logical cluster is being moved")
+		},
+		Cluster: func(ctx context.Context) error {
+			return stored["logicalclusters"].Get(ctx, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{})
+		},
+		Export: func(ctx context.Context, name string) error {
+			return stored["apiexports"].Get(ctx, name, &apisv1alpha2.APIExport{})
+		},
+	}.Answer(ctx, q)
 }
 
 // published is a customresources.Mirrors.

@@ -21,7 +21,7 @@ const (
 	loggedEvery = 30 * time.Second
 )
 
-// Reflect lists and watches until ctx ends, as reflector.RunWithContext does. That waits longer from one list to the next, up to 30 seconds,
+// Reflect lists and watches until ctx ends, as reflector.RunWithContext does. That waits longer from one list to the next, up to 30 s,
 // whether they fail or not. But each migration of a logical cluster ends the watches of all clusters, and requests for that cluster wait
 // until this process has listed again.
 func Reflect(ctx context.Context, reflector *cache.Reflector) {
@@ -46,8 +46,8 @@ type retries struct {
 	failing, logged time.Time     // zero if it does not fail, and if that was not logged
 }
 
-// after returns the pause after a list and watch, and whether its error is logged. read reports whether anything was read. A watch that ends
-// at once counts as an error, and one that has delivered changes for a while as none.
+// after returns the pause after a list and watch, and whether its error is logged. read reports whether anything was read. A watch that
+// ends at once counts as an error, and one that has delivered changes for a while as none.
 func (r *retries) after(began, ended time.Time, read bool, err error) (pause time.Duration, logged bool) {
 	if (read || err == nil) && ended.Sub(began) > expectedFor {
 		*r = retries{pause: firstPause}

@@ -89,3 +89,51 @@ func TestProvidersOfOtherShardsAreEnforcedWithoutCacheServerAndRoot(t *testing.T
 	startCache()
 	startRoot()
 }
+
+func TestResourcesOfADeletedExportAreServed(t *testing.T) {
+	one := shard(t, "shard-1")
+	for what, remove := range map[string]func(t *testing.T, name string, provider *kcptest.Cluster){
+		"the export": func(t *testing.T, _ string, provider *kcptest.Cluster) {
+			if err := provider.Objects(t, kcptest.APIExports).Delete(kcptest.Context(t), "widgets", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the workspace of the provider": func(t *testing.T, name string, _ *kcptest.Cluster) {
+			if err := root().Objects(t, kcptest.Workspaces).Delete(kcptest.Context(t), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			kcptest.WaitUntilGone(t, root().Objects(t, kcptest.Workspaces), name)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name, provider := workspaceOn(t, shard(t, "shard-2"))
+			_, consumer := workspaceOn(t, one)
+			objects := limited(t, "root:"+name, provider, consumer)
+			wantLimited(t, "before", objects, consumer)
+			remove(t, name, provider)
+			kcptest.Eventually(t, "nothing limits the consumer any more, as on one shard", func(ctx context.Context) error {
+				return ignoreNotFound(objects.Delete(ctx, "first", metav1.DeleteOptions{}))
+			})
+			startRoot, startTwo := stop(t, installation.Root()), stop(t, shard(t, "shard-2"))
+			startCache := stop(t, installation.Cache)
+			stop(t, one)()
+			kcptest.Eventually(t, "the shard knows that after a restart", func(ctx context.Context) error {
+				_, err := objects.Create(ctx, widget(t, "second", 7), metav1.CreateOptions{})
+				return err
+			})
+			if _, err := objects.Create(kcptest.Context(t), widget(t, "invalid", 101), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+				t.Errorf("creating an invalid widget: got %v, want Invalid", err)
+			}
+			startCache()
+			startRoot()
+			startTwo()
+		})
+	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

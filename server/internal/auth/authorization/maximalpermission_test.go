@@ -79,10 +79,11 @@ func TestAPolicyDoesNotTrustNamesAssignedByConsumers(t *testing.T) {
 }
 
 // elsewhere has no cluster of this shard but consumer.
-type elsewhere struct{ loaded bool }
+type elsewhere struct{ loaded, deleted bool }
 
-func (elsewhere) Here(cluster logicalcluster.Name) bool     { return cluster == "consumer" }
-func (e elsewhere) Loaded(cluster logicalcluster.Name) bool { return e.loaded && cluster != "consumer" }
+func (elsewhere) Here(cluster logicalcluster.Name) bool      { return cluster == "consumer" }
+func (e elsewhere) Deleted(logicalcluster.Name, string) bool { return e.deleted }
+func (e elsewhere) Loaded(cluster logicalcluster.Name) bool  { return e.loaded && cluster != "consumer" }
 
 func TestABoundResourceIsRefusedWhileThePolicyOfItsProviderIsNotLoaded(t *testing.T) {
 	bound := &apisv1alpha2.APIBinding{ObjectMeta: at("consumer", "widgets", nil)}
@@ -103,12 +104,15 @@ func TestABoundResourceIsRefusedWhileThePolicyOfItsProviderIsNotLoaded(t *testin
 		err       bool
 	}{
 		"no other shards, and no export":              {nil, nil, widgets, allow, false},
-		"an unknown export":                           {elsewhere{true}, nil, widgets, noOpinion, true},
+		"an unknown export":                           {elsewhere{loaded: true}, nil, widgets, noOpinion, true},
 		"an export without a policy, not yet loaded":  {elsewhere{}, open, widgets, noOpinion, true},
-		"an export without a policy":                  {elsewhere{true}, open, widgets, allow, false},
-		"an export with a policy that trusts no user": {elsewhere{true}, export, widgets, noOpinion, false},
+		"an export without a policy":                  {elsewhere{loaded: true}, open, widgets, allow, false},
+		"a deleted export":                            {elsewhere{loaded: true, deleted: true}, nil, widgets, allow, false},
+		"a deleted export, not yet loaded":            {elsewhere{deleted: true}, nil, widgets, noOpinion, true},
+		"a deleted export that was created again":     {elsewhere{loaded: true, deleted: true}, export, widgets, noOpinion, false},
+		"an export with a policy that trusts no user": {elsewhere{loaded: true}, export, widgets, noOpinion, false},
 		"another resource":                            {elsewhere{}, nil, schema.GroupResource{Resource: "secrets"}, allow, false},
-		"an unknown export of root":                   {elsewhere{true}, nil, workspaces, noOpinion, true},
+		"an unknown export of root":                   {elsewhere{loaded: true}, nil, workspaces, noOpinion, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := objecttest.New(t)

@@ -37,7 +37,10 @@ type KeptInputs struct {
 	Exports   *exports.Exports
 	Tree      *pathindex.Index
 	Store     KeptStore
-	Clock     clock.Clock
+	// Shards returns the names of all shards, this one included. Ask asks one about an export.
+	Shards func() []string
+	Ask    func(ctx context.Context, shard string, export informers.Key) (ExportAnswer, error)
+	Clock  clock.Clock
 }
 
 // Kept stores what this shard enforces for others: the objects of clusters of other shards on which something here depends. After a
@@ -58,9 +61,12 @@ type Kept struct {
 	deciding sync.Mutex // held by decide, so that no decision replaces a later one
 
 	mu sync.Mutex // guards what follows
-	// providers and types count the bindings, and the logical clusters, of this shard that depend on a cluster.
+	// providers and types count the bindings, and the logical clusters, of this shard that depend on a cluster, and bound the bindings that
+	// have found an export.
 	providers, types map[logicalcluster.Name]int
+	bound            map[informers.Key]int
 	needed           map[logicalcluster.Name]bool
+	exports          boundExports
 	// size is the number of stored objects, if this process is the leader.
 	size int
 }
@@ -69,10 +75,20 @@ type Kept struct {
 func NewKept(in KeptInputs) *Kept {
 	k := &Kept{
 		in: in, kinds: keptKinds(in.Elsewhere.Informers()), woken: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
-		providers: map[logicalcluster.Name]int{}, types: map[logicalcluster.Name]int{}, needed: map[logicalcluster.Name]bool{},
+		providers: map[logicalcluster.Name]int{}, types: map[logicalcluster.Name]int{}, bound: map[informers.Key]int{},
+		needed: map[logicalcluster.Name]bool{}, exports: newBoundExports(),
 	}
-	in.Set.APIBindings.AddHandler(func(old, obj runtime.Object) { k.count(k.providers, providerOf(old), providerOf(obj)) })
-	in.Set.LogicalClusters.AddHandler(func(old, obj runtime.Object) { k.count(k.types, typeClusterOf(old), typeClusterOf(obj)) })
+	in.Set.APIBindings.AddHandler(func(old, obj runtime.Object) {
+		before, now := exportOf(old), exportOf(obj)
+		count(k, k.providers, before.Cluster, now.Cluster)
+		count(k, k.bound, before, now)
+	})
+	in.Set.LogicalClusters.AddHandler(func(old, obj runtime.Object) {
+		count(k, k.types, typeClusterOf(old), typeClusterOf(obj))
+		if obj == nil && k.isProvider(logicalcluster.Of(old.(*corev1alpha1.LogicalCluster))) {
+			k.wake() // another shard has it now, or none
+		}
+	})
 	in.Elsewhere.OnChange(func(cluster logicalcluster.Name) {
 		in.Reader.schemas.changed(cluster)
 		k.wake()
@@ -80,13 +96,13 @@ func NewKept(in KeptInputs) *Kept {
 	return k
 }
 
-// providerOf returns the cluster of the export that a binding has found.
-func providerOf(obj runtime.Object) logicalcluster.Name {
+// exportOf returns the export that a binding has found.
+func exportOf(obj runtime.Object) informers.Key {
 	b, ok := obj.(*apisv1alpha2.APIBinding)
-	if !ok || b == nil {
-		return ""
+	if !ok || b == nil || b.Spec.Reference.Export == nil || b.Status.APIExportClusterName == "" {
+		return informers.Key{}
 	}
-	return logicalcluster.Name(b.Status.APIExportClusterName)
+	return informers.Key{Cluster: logicalcluster.Name(b.Status.APIExportClusterName), Name: b.Spec.Reference.Export.Name}
 }
 
 // typeClusterOf returns the cluster of the type of a logical cluster; empty for root.
@@ -98,20 +114,27 @@ func typeClusterOf(obj runtime.Object) logicalcluster.Name {
 	return logicalcluster.Name(lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation])
 }
 
-// count replaces one dependency by another.
-func (k *Kept) count(counts map[logicalcluster.Name]int, old, now logicalcluster.Name) {
+func (k *Kept) isProvider(cluster logicalcluster.Name) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.providers[cluster] > 0
+}
+
+// count replaces one dependency by another. The zero value is none.
+func count[K comparable](k *Kept, counts map[K]int, old, now K) {
+	var none K
 	if old == now {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if old != "" {
+	if old != none {
 		if counts[old]--; counts[old] == 0 {
 			delete(counts, old)
 			k.wake()
 		}
 	}
-	if now != "" {
+	if now != none {
 		if counts[now]++; counts[now] == 1 {
 			k.wake()
 		}
@@ -129,12 +152,20 @@ func signal(c chan struct{}) {
 
 // Follow decides again what is needed, whenever that may have changed, until ctx ends. Every process of the shard runs it.
 func (k *Kept) Follow(ctx context.Context) {
+	if !k.synced(ctx) {
+		return
+	}
 	for {
 		k.decide()
+		var again <-chan time.Time
+		if k.ask(ctx) {
+			again = k.in.Clock.After(askInterval)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.woken:
+		case <-again:
 		}
 		if !k.pause(ctx, settleDelay) {
 			return
@@ -148,6 +179,7 @@ func (k *Kept) decide() {
 	needed := needed(k.roots(), k.in.Reader.Here, k.parents, k.references)
 	k.mu.Lock()
 	k.needed = needed
+	k.decideExports()
 	k.mu.Unlock()
 	k.in.Reader.schemas.need(needed)
 	signal(k.dirty)
@@ -235,14 +267,22 @@ func needed(roots []logicalcluster.Name, here func(logicalcluster.Name) bool,
 	return result
 }
 
-// Run stores what is needed until ctx ends. Only the leader of the shard runs it.
-func (k *Kept) Run(ctx context.Context) {
+// synced waits for what this shard has: before that, nothing seems to be needed. It returns false if ctx ends first.
+func (k *Kept) synced(ctx context.Context) bool {
 	for _, i := range []*informers.Informer{k.in.Set.APIBindings.Informer, k.in.Set.LogicalClusters.Informer} {
-		select { // before that, nothing seems to be needed
+		select {
 		case <-i.Synced():
 		case <-ctx.Done():
-			return
+			return false
 		}
+	}
+	return true
+}
+
+// Run stores what is needed until ctx ends. Only the leader of the shard runs it.
+func (k *Kept) Run(ctx context.Context) {
+	if !k.synced(ctx) {
+		return
 	}
 	k.decide()
 	defer k.resize(0)

@@ -117,6 +117,12 @@ func (k *Kept) Load(ctx context.Context) error {
 }
 
 func (k *Kept) load(name string, value []byte) (logicalcluster.Name, error) {
+	if export, ok := markOf(name); ok {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.exports.deleted[export] = true
+		return export.Cluster, nil
+	}
 	kind, ok := k.kindOf(name)
 	if !ok {
 		return "", errors.New("unknown kind")
@@ -155,7 +161,11 @@ func (k *Kept) write(ctx context.Context, stored map[string]keptState) error {
 	k.mu.Lock()
 	needed := k.needed
 	k.mu.Unlock()
-	wanted := k.wanted(needed, stored)
+	wanted, marks := k.wanted(needed, stored), k.marks()
+	maps.Copy(wanted, marks)
+	if err := k.put(ctx, marks, stored); err != nil {
+		return err
+	}
 	for _, name := range k.removable(needed, wanted, stored) {
 		if err := k.in.Store.Delete(ctx, name); err != nil {
 			return err
@@ -163,22 +173,32 @@ func (k *Kept) write(ctx context.Context, stored map[string]keptState) error {
 		delete(stored, name)
 	}
 	for _, kind := range k.kinds { // exports last
-		for _, name := range slices.Sorted(maps.Keys(wanted)) {
-			obj := wanted[name]
-			if !strings.HasPrefix(name, kind.prefix()) || stored[name] == stateOf(obj) {
-				continue
-			}
-			value, err := json.Marshal(obj)
-			if err != nil {
-				return err
-			}
-			if err := k.in.Store.Put(ctx, name, value); err != nil {
-				return err
-			}
-			stored[name] = stateOf(obj)
+		of := maps.Clone(wanted)
+		maps.DeleteFunc(of, func(name string, _ runtime.Object) bool { return !strings.HasPrefix(name, kind.prefix()) })
+		if err := k.put(ctx, of, stored); err != nil {
+			return err
 		}
 	}
 	k.resize(len(stored))
+	return nil
+}
+
+// put stores objects unless they are stored already.
+func (k *Kept) put(ctx context.Context, objects map[string]runtime.Object, stored map[string]keptState) error {
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		state := stateOf(objects[name])
+		if stored[name] == state {
+			continue
+		}
+		value, err := json.Marshal(objects[name])
+		if err != nil {
+			return err
+		}
+		if err := k.in.Store.Put(ctx, name, value); err != nil {
+			return err
+		}
+		stored[name] = state
+	}
 	return nil
 }
 
@@ -233,6 +253,9 @@ func (k *Kept) uncertain(needed map[logicalcluster.Name]bool, stored map[string]
 
 // clusterOf returns the cluster in the name of an object.
 func (k *Kept) clusterOf(name string) logicalcluster.Name {
+	if export, ok := markOf(name); ok {
+		return export.Cluster
+	}
 	kind, ok := k.kindOf(name)
 	if !ok {
 		return ""

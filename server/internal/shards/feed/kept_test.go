@@ -16,6 +16,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
@@ -47,6 +48,9 @@ type keeping struct {
 	*reading
 	*Kept
 	store *recorder
+	// answers are those of shards about exports, and asked the shards in their order.
+	answers func(shard string) (ExportAnswer, error)
+	asked   []string
 }
 
 // recorder is a store that records writes, and fails at one of them.
@@ -85,17 +89,29 @@ func newKeeping(t *testing.T, cache *rest.Config, objects ...objecttest.Object) 
 	}
 	k.Kept = NewKept(KeptInputs{
 		Set: k.Set, Elsewhere: k.elsewhere, Reader: k.Reader, Exports: all, Tree: tree, Store: k.store, Clock: k.clock,
+		Shards: func() []string { return []string{"root", "east", "west"} },
+		Ask: func(_ context.Context, shard string, _ informers.Key) (ExportAnswer, error) {
+			k.asked = append(k.asked, shard)
+			return k.answers(shard)
+		},
 	})
+	k.answers = func(string) (ExportAnswer, error) { return ExportAnswer{}, errors.New("no response") }
 	for _, obj := range objects {
 		k.Show(obj)
 		switch obj.(type) { // informers of objecttest do not run
 		case *apisv1alpha2.APIBinding:
-			k.Kept.count(k.providers, "", providerOf(obj))
+			k.binds(informers.Key{}, exportOf(obj))
 		case *corev1alpha1.LogicalCluster:
-			k.Kept.count(k.types, "", typeClusterOf(obj))
+			count(k.Kept, k.types, "", typeClusterOf(obj))
 		}
 	}
 	return k
+}
+
+// binds counts a binding of another export than before.
+func (k *keeping) binds(before, now informers.Key) {
+	count(k.Kept, k.providers, before.Cluster, now.Cluster)
+	count(k.Kept, k.bound, before, now)
 }
 
 // settle decides and writes once, as the leader does.
@@ -199,7 +215,7 @@ func TestWhatNothingDependsOnIsRemoved(t *testing.T) {
 	if err := k.settle(t); err != nil {
 		t.Fatal(err)
 	}
-	k.count(k.providers, "org", "")
+	k.binds(exportOf(bindingToOrg()), informers.Key{})
 	k.store.writes = nil
 	if err := k.settle(t); err != nil {
 		t.Fatal(err)

@@ -203,8 +203,19 @@ func (f *fakeCache) list(r *http.Request, parts []string) map[string]any {
 
 func (f *fakeCache) watch(w http.ResponseWriter, r *http.Request, path string) {
 	events := make(chan map[string]any, 1000)
+	listed, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		f.t.Errorf("a watch without a version: %v", err)
+	}
 	f.mu.Lock()
-	f.watchers[events] = strings.Split(strings.Trim(path, "/"), "/")[7]
+	resource := strings.Split(strings.Trim(path, "/"), "/")[7]
+	f.watchers[events] = resource
+	for _, name := range slices.Sorted(maps.Keys(f.objects)) { // what was put after the list
+		u := unstructured.Unstructured{Object: f.objects[name]}
+		if version, _ := strconv.Atoi(u.GetResourceVersion()); strings.Split(name, "/")[8] == resource && version > listed {
+			events <- map[string]any{"type": "ADDED", "object": u.DeepCopy().Object}
+		}
+	}
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()

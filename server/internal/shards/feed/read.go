@@ -186,9 +186,11 @@ func (r *Reader) Loaded(cluster logicalcluster.Name) bool {
 	r.mu.Lock()
 	kept := r.kept[cluster]
 	r.mu.Unlock()
-	if kept {
-		return true
-	}
+	return kept || r.isListed()
+}
+
+// isListed reports whether everything that the cache server had was read.
+func (r *Reader) isListed() bool {
 	for _, s := range r.sources {
 		select {
 		case <-s.listed:

@@ -19,6 +19,8 @@ type Elsewhere interface {
 	Here(cluster logicalcluster.Name) bool
 	// Loaded reports whether this shard has everything that the shard of a cluster offers of it: exports, policies, webhooks and roles.
 	Loaded(cluster logicalcluster.Name) bool
+	// Deleted reports whether an export of another shard was deleted that something here binds.
+	Deleted(cluster logicalcluster.Name, export string) bool
 }
 
 // Share makes exports of other shards count as unknown, and not as deleted, while they are not loaded. It must be called before the first
@@ -26,13 +28,13 @@ type Elsewhere interface {
 func (e *Exports) Share(elsewhere Elsewhere) { e.elsewhere = elsewhere }
 
 // Unloaded returns an error if a resource is from an export of another shard that is not loaded. What the provider enforces is not known
-// then, so the resource must not be served.
+// then, so the resource must not be served. A deleted export enforces nothing, as on this shard.
 func (e *Exports) Unloaded(source Source) error {
 	if e.elsewhere == nil || e.elsewhere.Here(source.Cluster) {
 		return nil
 	}
 	if e.elsewhere.Loaded(source.Cluster) {
-		if _, err := e.Get(source.Cluster, source.Export); err == nil {
+		if _, err := e.Get(source.Cluster, source.Export); err == nil || e.elsewhere.Deleted(source.Cluster, source.Export) {
 			return nil
 		}
 	}
