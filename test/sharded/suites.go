@@ -49,7 +49,7 @@ func (i *Installation) description() (kcptest.Installed, error) {
 		description.URLs = append(description.URLs, proxy.URL)
 	}
 	for _, shard := range i.Shards {
-		description.Shards = append(description.Shards, shard.Name)
+		description.Shards = append(description.Shards, kcptest.InstalledShard{Name: shard.Name, URL: shard.URL})
 	}
 	return description, err
 }

@@ -17,7 +17,7 @@ import (
 var server *kcptest.Server
 
 func TestMain(m *testing.M) {
-	kcptest.Main(m, &server)
+	kcptest.MainOnOneShard(m, &server)
 }
 
 var (

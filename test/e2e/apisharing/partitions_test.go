@@ -127,7 +127,7 @@ func TestInvalidShardSelectorsAreRefused(t *testing.T) {
 	}
 }
 
-func TestEndpointSliceWithPartitionListsOnlyItsShards(t *testing.T) {
+func TestEndpointSliceOfExportWithPartitionListsOnlyItsShards(t *testing.T) {
 	t.Parallel()
 	key := "slice-" + kcptest.Suffix()
 	label(t, key, "here")

@@ -3,10 +3,13 @@ package kcptest
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 )
 
@@ -17,10 +20,17 @@ type Installed struct {
 	URLs []string `json:"urls"`
 	// Authorities verify them, in PEM.
 	Authorities []byte `json:"authorities"`
-	// Shards are the names of its shards.
-	Shards []string `json:"shards"`
+	// Shards are its shards.
+	Shards []InstalledShard `json:"shards"`
 	// Type is the name of a workspace type in root whose workspaces are empty.
 	Type string `json:"type"`
+}
+
+// InstalledShard is a shard of an installation.
+type InstalledShard struct {
+	Name string `json:"name"`
+	// URL is where it serves virtual workspaces.
+	URL string `json:"url"`
 }
 
 // InstalledVariable is the environment variable with the path of a file that contains an Installed. With it, Main starts no server.
@@ -42,7 +52,7 @@ func installed(file string) (*Server, error) {
 		return nil, fmt.Errorf("%s: %s: %w", InstalledVariable, file, err)
 	}
 	s := At(i.URLs[rand.IntN(len(i.URLs))], i.Authorities)
-	s.installed = i
+	s.installed, s.seed = i, maphash.MakeSeed()
 	return s, nil
 }
 
@@ -50,9 +60,52 @@ func installed(file string) (*Server, error) {
 func (s *Server) clusterOnShard(t testing.TB) *Cluster {
 	t.Helper()
 	root, name := s.Named("root"), "test"+Suffix()
-	shard := s.installed.Shards[rand.IntN(len(s.installed.Shards))]
-	root.CreateWorkspace(t, Masters, On(shard, Workspace(name, root.Name, s.installed.Type)))
+	shard := s.shardOf(t)
+	if !s.oneShard {
+		shard = s.installed.Shards[rand.IntN(len(s.installed.Shards))]
+	}
+	root.CreateWorkspace(t, Masters, On(shard.Name, Workspace(name, root.Name, s.installed.Type)))
 	c := s.Named(root.GetWorkspace(t, name).Spec.Cluster)
-	t.Logf("workspace root:%s is logical cluster %s on shard %s", name, c.Name, shard)
+	s.placed.Store(c.Name, shard.URL)
+	t.Logf("workspace root:%s is logical cluster %s on shard %s", name, c.Name, shard.Name)
 	return c
+}
+
+// shardOf returns the shard of all logical clusters of a test.
+func (s *Server) shardOf(t testing.TB) InstalledShard {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	return s.installed.Shards[maphash.String(s.seed, test)%uint64(len(s.installed.Shards))]
+}
+
+// together lets a Workspace object select the shard of its test, and returns that, if the workspaces of a test must be on one shard.
+func (s *Server) together(t testing.TB, ws *unstructured.Unstructured) (*unstructured.Unstructured, InstalledShard) {
+	if s.installed == nil || !s.oneShard {
+		return ws, InstalledShard{}
+	}
+	shard := s.shardOf(t)
+	return On(shard.Name, ws), shard
+}
+
+// ShardURLs returns the URLs at which lists of all logical clusters are read: of each shard of an installation, or of the server.
+func (s *Server) ShardURLs() []string {
+	if s.installed == nil {
+		return []string{s.URL}
+	}
+	var urls []string
+	for _, shard := range s.installed.Shards {
+		urls = append(urls, shard.URL)
+	}
+	return urls
+}
+
+// urlOf returns the URL with a path. In an installation, each shard serves the virtual workspaces of its logical clusters.
+func (s *Server) urlOf(path string) string {
+	if view, ok := strings.CutPrefix(path, "/services/"); ok && s.installed != nil {
+		_, below, _ := strings.Cut(view, "/")
+		cluster, _, _ := strings.Cut(below, "/")
+		if url, ok := s.placed.Load(cluster); ok {
+			return url.(string) + path
+		}
+	}
+	return s.URL + path
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"os"
@@ -58,6 +59,10 @@ type Server struct {
 
 	// installed is the installation that the server is a front proxy of, if there is one.
 	installed *Installed
+	// oneShard puts all logical clusters of a test on one shard, which seed selects. placed has the URLs of their shards.
+	oneShard bool
+	seed     maphash.Seed
+	placed   sync.Map
 	// base has the certificate authorities with which clients verify the server.
 	base    *rest.Config
 	clients sync.Map // user → *http.Client: one connection for each user, regardless of the number of clients
@@ -66,10 +71,16 @@ type Server struct {
 // Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server. If InstalledVariable is set, the
 // server is a front proxy of an installation that runs already.
 func Main(m *testing.M, server **Server, flags ...string) {
-	os.Exit(run(m, server, flags))
+	os.Exit(run(m, server, false, flags))
 }
 
-func run(m *testing.M, server **Server, flags []string) int {
+// MainOnOneShard is Main for tests that read the logical clusters of a test at one URL: in an installation they are on one shard, which is
+// another one for each test.
+func MainOnOneShard(m *testing.M, server **Server) {
+	os.Exit(run(m, server, true, nil))
+}
+
+func run(m *testing.M, server **Server, oneShard bool, flags []string) int {
 	if file := os.Getenv(InstalledVariable); file != "" {
 		s, err := installed(file)
 		if err == nil && len(flags) > 0 {
@@ -79,6 +90,7 @@ func run(m *testing.M, server **Server, flags []string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		s.oneShard = oneShard
 		*server = s
 		return m.Run()
 	}

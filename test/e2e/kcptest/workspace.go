@@ -46,6 +46,7 @@ func On(shard string, ws *unstructured.Unstructured) *unstructured.Unstructured 
 // workspace as its name.
 func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unstructured) *Cluster {
 	t.Helper()
+	ws, shard := c.server.together(t, ws)
 	client := c.Dynamic(t, user).Resource(Workspaces)
 	if _, err := client.Create(Context(t), ws, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating workspace %s in %s: %v", ws.GetName(), c.Name, err)
@@ -57,7 +58,12 @@ func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unst
 		}
 		return nil
 	})
-	return c.server.Named(c.Name + ":" + ws.GetName())
+	created := c.server.Named(c.Name + ":" + ws.GetName())
+	if shard.URL != "" {
+		c.server.placed.Store(created.Name, shard.URL)
+		c.server.placed.Store(c.GetWorkspace(t, ws.GetName()).Spec.Cluster, shard.URL)
+	}
+	return created
 }
 
 // Organization creates a workspace in root, owned by user, and permits user to create workspaces there.

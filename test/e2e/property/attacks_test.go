@@ -89,9 +89,13 @@ func (a *actor) continueForeignList(ctx context.Context, k *kind) error {
 	if next == "" {
 		return nil // the list has only one page
 	}
+	codes := []int{http.StatusOK, http.StatusBadRequest, http.StatusGone}
+	if len(a.shards) > 1 { // the revision of another shard may be in the future of this one
+		codes = append(codes, http.StatusGatewayTimeout)
+	}
 	got, err := a.ask(ctx, request{
 		method: http.MethodGet, path: a.path(k), query: url.Values{"limit": {"100"}, "continue": {next}}, as: a.whoReads(k),
-	}, http.StatusOK, http.StatusBadRequest, http.StatusGone)
+	}, codes...)
 	if err != nil || got.code != http.StatusOK {
 		return err
 	}

@@ -83,6 +83,7 @@ type fleet struct {
 	secrets *secrets
 	tenants []*tenant
 	clients []*client
+	shards  []*client // one for each shard
 	watches []*follower
 	// patience limits the time for responses that should come at once.
 	patience time.Duration
@@ -105,6 +106,14 @@ func newFleet(t *testing.T, tenants, clients int, seed uint64, base string) *fle
 		}
 		t.Cleanup(c.http.CloseIdleConnections)
 		f.clients = append(f.clients, c)
+	}
+	for _, url := range server.ShardURLs() {
+		c, err := newClient(server.Config(kcptest.Anonymous), url, f.secrets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.http.CloseIdleConnections)
+		f.shards = append(f.shards, c)
 	}
 	shared := map[int]string{}
 	for i := range tenants {

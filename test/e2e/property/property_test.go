@@ -236,24 +236,26 @@ func (t *tenant) checkQuota(ctx context.Context, c *client, want map[string]int)
 	}
 }
 
-// checkWildcard compares the lists of all clusters, for administrators of the shard, with all models.
+// checkWildcard compares the lists of all clusters of each shard, for its administrators, with all models.
 func (f *fleet) checkWildcard(ctx context.Context) error {
 	for _, k := range []*kind{configMaps, secretKind, clusterRoles} {
-		r := request{method: http.MethodGet, path: k.path(""), query: url.Values{"labelSelector": {colorLabel}}, as: masters}
-		response, err := f.clients[0].open(ctx, &tenant{name: "*"}, r) // contains data of all tenants
-		if err != nil {
-			return err
-		}
-		got := answer{code: response.StatusCode}
-		err = json.NewDecoder(response.Body).Decode(&got.object)
-		_ = response.Body.Close()
-		if err != nil || got.code != http.StatusOK {
-			return fmt.Errorf("wildcard list of %s: %d, %w", k.plural, got.code, err)
-		}
 		of := map[string][]any{}
-		for _, item := range got.items() {
-			cluster := text(item, "metadata", "annotations", clusterAnnotation)
-			of[cluster] = append(of[cluster], item)
+		for _, c := range f.shards {
+			r := request{method: http.MethodGet, path: k.path(""), query: url.Values{"labelSelector": {colorLabel}}, as: masters}
+			response, err := c.open(ctx, &tenant{name: "*"}, r) // contains data of all tenants
+			if err != nil {
+				return err
+			}
+			got := answer{code: response.StatusCode}
+			err = json.NewDecoder(response.Body).Decode(&got.object)
+			_ = response.Body.Close()
+			if err != nil || got.code != http.StatusOK {
+				return fmt.Errorf("wildcard list of %s: %d, %w", k.plural, got.code, err)
+			}
+			for _, item := range got.items() {
+				cluster := text(item, "metadata", "annotations", clusterAnnotation)
+				of[cluster] = append(of[cluster], item)
+			}
 		}
 		for _, t := range f.tenants {
 			want, found := map[id]state{}, map[id]state{}

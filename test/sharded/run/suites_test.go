@@ -48,7 +48,7 @@ func TestExceptionsNameOneTest(t *testing.T) {
 
 func TestSuitesAreSelected(t *testing.T) {
 	for value, want := range map[string]string{
-		"chosen": "admission apis controllers inactive isolation workspaces", "api": "api", "api,definitions": "api definitions",
+		"chosen": "admission apis controllers inactive isolation workspaces apisharing", "api": "api", "api,definitions": "api definitions",
 		"crash": "", "api,absent": "", "": "",
 	} {
 		found, err := selected(value)
