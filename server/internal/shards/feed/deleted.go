@@ -21,9 +21,9 @@ const deletedPrefix = "deleted/apiexports/"
 // askInterval is the time between two questions about the same export, and askTimeout how long one may take.
 const askInterval, askTimeout = 5 * time.Second, 2 * time.Second
 
-// boundExports are the exports that something here binds, of clusters that this shard does not have, and that nobody offers. What a deleted
-// export enforced ends, as on one shard. But one that is only not loaded limits its consumers still, and so does one whose cluster moves: no
-// reader can tell these from a deletion, so shards are asked. The mutex of Kept guards it.
+// boundExports are the exports that something here binds, of clusters that this shard does not have, and that no shard offers. What a
+// deleted export enforced ends, as on one shard. But one that is only not loaded limits its consumers still, and so does one whose cluster
+// moves: no reader can tell these from a deletion, so shards are asked. The mutex of Kept guards it.
 //
 // Invariants:
 //   - An export becomes deleted when the holder of its cluster says so or, if no shard holds the cluster, when all shards do.
@@ -66,8 +66,8 @@ func (k *Kept) decideExports() {
 	k.exports = now
 }
 
-// ask asks about missing exports, and reports whether some are still missing. Until everything was read from the cache server, most are only
-// not read.
+// ask asks about missing exports, and reports whether some are still missing. Until everything was read from the cache server, most are
+// only not read.
 func (k *Kept) ask(ctx context.Context) (again bool) {
 	k.mu.Lock()
 	missing := slices.Collect(maps.Keys(k.exports.missing))
@@ -189,6 +189,6 @@ func (s StoredExports) Answer(ctx context.Context, q ExportQuestion) (ExportAnsw
 	if !apierrors.IsNotFound(err) {
 		return ExportAnswer{}, err
 	}
-	moved, err := s.Moved(ctx, q.Cluster) // it may have moved meanwhile
+	moved, err := s.Moved(ctx, q.Cluster) // it may have moved since
 	return ExportAnswer{Deleted: !moved && err == nil, Moved: moved}, err
 }

@@ -93,7 +93,7 @@ func TestWhichShardsSayThatAnExportIsDeleted(t *testing.T) {
 		want    bool
 		asked   []string
 	}{
-		"nobody is asked about an export that exists": {func(*keeping) {}, nil, false, nil},
+		"none is asked about an export that exists": {func(*keeping) {}, nil, false, nil},
 		"the holder":                        {withdraw, answers{"east": {deleted}}, true, []string{"east"}},
 		"a holder that has it":              {withdraw, answers{"east": {exists}}, false, []string{"east"}},
 		"a holder that does not respond":    {withdraw, nil, false, []string{"east"}},
@@ -103,8 +103,8 @@ func TestWhichShardsSayThatAnExportIsDeleted(t *testing.T) {
 		"all after it has moved once":       {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted}}, true, append(all, all...)},
 		"all while it moves to one that was asked": {vanish, answers{"root": {deleted, exists}, "east": {deleted}, "west": {moved}}, false,
 			append(all, "root")},
-		"all while it moves on":                      {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted, moved}}, false, append(all, all...)},
-		"nobody, for what only another shard offers": {func(k *keeping) { k.Withdraw("evil", widgets("org", "forged")) }, nil, false, nil},
+		"all while it moves on":                    {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted, moved}}, false, append(all, all...)},
+		"none, for what only another shard offers": {func(k *keeping) { k.Withdraw("evil", widgets("org", "forged")) }, nil, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeping(t, unused, bindingToOrg())
@@ -152,7 +152,7 @@ func TestAnswerAboutAnExport(t *testing.T) {
 		"it was deleted":                   {export: absent, want: ExportAnswer{Deleted: true}},
 		"its cluster was deleted":          {cluster: absent, want: ExportAnswer{Deleted: true}},
 		"its cluster has moved":            {before: "moved", cluster: absent, want: ExportAnswer{Moved: true}},
-		"its cluster moves meanwhile":      {after: "moved", cluster: absent, want: ExportAnswer{Moved: true}},
+		"its cluster moves at that time":   {after: "moved", cluster: absent, want: ExportAnswer{Moved: true}},
 		"its cluster is moving":            {before: "moving", err: true},
 		"its cluster begins to move":       {after: "moving", cluster: absent, err: true},
 		"its cluster cannot be read":       {cluster: down, err: true},
