@@ -28,6 +28,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/peers/peerstest"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -154,11 +155,13 @@ func (w *world) feed(ctx context.Context, shard string, sink tree.Sink) {
 		check(sink.Cluster(tree.Cluster{Name: "root", UID: id(0), Epoch: 1}))
 		check(sink.Edge(edge("root", "org", "org0", "", 1)))
 		check(sink.Edge(edge("org0", "team", "team0", "two", 2)))
+		check(sink.Edge(edge("root", "home-of-ada", string(pathindex.HomeCluster("ada")), "two", 4)))
 		check(sink.Edge(tree.Edge{Parent: "root", Name: "mounted", URL: "https://elsewhere"}))
 		down := edge("root", "down", "down0", "", 3)
 		down.Unavailable = true
 		check(sink.Edge(down))
 	case "two":
+		check(sink.Cluster(tree.Cluster{Name: pathindex.HomeCluster("ada"), Parent: "root", Workspace: "home-of-ada", UID: id(4), Epoch: 1}))
 		check(sink.Cluster(tree.Cluster{Name: "team0", Parent: "org0", Workspace: "team", UID: id(2), Epoch: 1}))
 	}
 	check(sink.End())

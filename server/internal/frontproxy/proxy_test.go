@@ -52,6 +52,32 @@ func TestARequestGoesToTheShardThatHoldsTheWorkspace(t *testing.T) {
 	}
 }
 
+func TestAHomeIsServedByItsShard(t *testing.T) {
+	f := newWorld(t).start(nil)
+	path := "/clusters/root" + homeOfUser
+	impersonate := http.Header{"Impersonate-User": {"bob"}}
+	for name, test := range map[string]struct {
+		user, method, path string
+		header             http.Header
+		want               string
+	}{
+		"a home on another shard":     {"ada", http.MethodGet, path, nil, "two"},
+		"a home that does not exist":  {"bob", http.MethodGet, path, nil, "root"},
+		"an impersonated user":        {"ada", http.MethodGet, path, impersonate, "root"},
+		"another verb":                {"ada", http.MethodDelete, path, nil, "root"},
+		"another object":              {"ada", http.MethodGet, path + "x", nil, "root"},
+		"a subresource":               {"ada", http.MethodGet, path + "/status", nil, "root"},
+		"the name in another cluster": {"ada", http.MethodGet, "/clusters/team0" + homeOfUser, nil, "two"},
+	} {
+		got, _, status := f.ask(f.client(test.user), test.method, test.path, test.header, nil)
+		wantCluster := strings.HasPrefix(test.path, "/clusters/root/") && test.want == "two"
+		if got.Shard != test.want || got.URI != test.path || (got.Header.Get(tree.ExpectHeader) == "") != wantCluster {
+			t.Errorf("%s: shard %q, %s, expecting %q (%s), want shard %q", name, got.Shard, got.URI, got.Header.Get(tree.ExpectHeader), status.Message,
+				test.want)
+		}
+	}
+}
+
 func TestWhatTheProxyRefuses(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(nil)

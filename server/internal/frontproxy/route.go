@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/request/path"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -157,13 +159,35 @@ func (p *Proxy) cluster(r *http.Request, c caller, files *files, match mapping.M
 	case cluster.Name.IsSystem():
 		return destination{}, forbidden(string(cluster.Name))
 	}
+	pathOf := func(name string) string { return mapping.Clusters + name + rest }
+	if cluster.Name == logicalcluster.Root && rest == homeOfUser {
+		if target, ok := p.home(r, c, files, pathOf(string(logicalcluster.Root))); ok {
+			return destination{target: target, headers: match.Headers}, nil
+		}
+	}
 	place, resolved, err := p.resolve(r.Context(), c, string(cluster.Name))
 	if err != nil {
 		return destination{}, err
 	}
-	pathOf := func(name string) string { return mapping.Clusters + name + rest }
 	target, err := p.targetOf(files, place, pathOf)
 	return destination{target: target, resolved: resolved, pathOf: pathOf, headers: match.Headers, credentials: place.Mount != ""}, err
+}
+
+// homeOfUser is the path of the home of the user below root.
+const homeOfUser = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
+
+// home returns the target of a request for the home of its user, if another shard than the root shard has it: that shard responds while the
+// root shard is down. The root shard creates homes, and decides about impersonation in root.
+func (p *Proxy) home(r *http.Request, c caller, files *files, path string) (forward.Target, bool) {
+	if r.Method != http.MethodGet || c.user == nil || len(r.Header[authenticationv1.ImpersonateUserHeader]) > 0 {
+		return forward.Target{}, false
+	}
+	found := p.shards.index.Lookup(string(pathindex.HomeCluster(c.user.GetName())))
+	if found.State != index.Found || found.Place.Unavailable || found.Place.Shard == peers.Root {
+		return forward.Target{}, false
+	}
+	base, known := p.shards.URL(found.Place.Shard)
+	return forward.Target{Shard: found.Place.Shard, Base: base, Path: path, Via: files.shards}, known
 }
 
 // clusterIn returns the position of the segment with the logical cluster in the path of a virtual workspace; 0 without one.

@@ -158,6 +158,17 @@ func TestHomesAreServedWithoutTheRootShard(t *testing.T) {
 	if err != nil || found.Spec.Cluster != home.Spec.Cluster {
 		t.Errorf("the existing home is %v, %v", found, err)
 	}
+	certificate, err := installation.PKI.Client(kcptest.User{Name: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range installation.Proxies {
+		config := through(n, "root").Config(kcptest.Anonymous)
+		config.CertFile, config.KeyFile = certificate.Cert, certificate.Key
+		if found, err := homeOf(kcptest.Context(t), config); err != nil || found.Spec.Cluster != home.Spec.Cluster {
+			t.Errorf("the existing home through front proxy %d is %v, %v", n+1, found, err)
+		}
+	}
 	_, err = homeOf(kcptest.Context(t), actingAs(holder.Server().Named("root"), "user-"+kcptest.Suffix()))
 	kcptest.WantReason(t, err, metav1.StatusReasonServiceUnavailable)
 }
