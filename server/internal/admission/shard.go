@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -35,6 +36,18 @@ func (shardDefaults) Admit(_ context.Context, a admission.Attributes, _ admissio
 	return nil
 }
 
+// deletedName returns the name of the object of a deletion. Attributes of a collection have none: its objects are validated one by one.
+func deletedName(a admission.Attributes) string {
+	if a.GetName() != "" || a.GetOldObject() == nil {
+		return a.GetName()
+	}
+	m, err := meta.Accessor(a.GetOldObject())
+	if err != nil {
+		return ""
+	}
+	return m.GetName()
+}
+
 // shardDeletion refuses the deletion of a Shard that holds logical clusters.
 type shardDeletion struct{ rules }
 
@@ -45,11 +58,12 @@ func (shardDeletion) Handles(op admission.Operation) bool { return op == admissi
 
 // Validate implements admission.ValidationInterface.
 func (s shardDeletion) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || a.GetName() == "" ||
+	name := deletedName(a)
+	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || name == "" ||
 		annotations(a.GetOldObject())[corev1alpha1.DeleteWithPlacementsAnnotation] == "true" {
 		return nil
 	}
-	if held := s.config.Placed(ctx, a.GetName()); held > 0 {
+	if held := s.config.Placed(ctx, name); held > 0 {
 		return forbidden(a, "the shard holds %d logical clusters: delete or move them first. If the shard is lost, its logical clusters are "+
 			"lost too: set the annotation %s=true", held, corev1alpha1.DeleteWithPlacementsAnnotation)
 	}

@@ -62,19 +62,32 @@ func TestAShardThatHoldsLogicalClustersIsNotDeleted(t *testing.T) {
 		annotations map[string]string
 		held        int64
 		refused     bool
+		collection  bool
 	}{
-		"a shard with logical clusters":        {shards, nil, 12, true},
-		"an empty shard":                       {shards, nil, 0, false},
-		"with the annotation":                  {shards, forced("true"), 12, false},
-		"with another value of the annotation": {shards, forced("no"), 12, true},
-		"another resource":                     {shards.GroupVersion().WithResource("logicalclusters"), nil, 12, false},
+		"a shard with logical clusters":                 {shards, nil, 12, true, false},
+		"an empty shard":                                {shards, nil, 0, false, false},
+		"with the annotation":                           {shards, forced("true"), 12, false, false},
+		"with another value of the annotation":          {shards, forced("no"), 12, true, false},
+		"another resource":                              {shards.GroupVersion().WithResource("logicalclusters"), nil, 12, false, false},
+		"a shard with logical clusters of a collection": {shards, nil, 12, true, true},
+		"an empty shard of a collection":                {shards, nil, 0, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := &unstructured.Unstructured{Object: map[string]any{}}
 			old.SetAnnotations(test.annotations)
-			a := admission.NewAttributesRecord(nil, old, shards.GroupVersion().WithKind("Shard"), "", "west", test.resource, "", admission.Delete,
+			old.SetName("west")
+			name := "west"
+			if test.collection {
+				name = ""
+			}
+			a := admission.NewAttributesRecord(nil, old, shards.GroupVersion().WithKind("Shard"), "", name, test.resource, "", admission.Delete,
 				&metav1.DeleteOptions{}, false, privileged)
-			placed := func(context.Context, string) int64 { return test.held }
+			placed := func(_ context.Context, shard string) int64 {
+				if shard != "west" {
+					t.Errorf("the placements of shard %q are counted", shard)
+				}
+				return test.held
+			}
 			plugin := shardDeletion{rules{Config{Placed: placed}}}
 			if !plugin.Handles(admission.Delete) {
 				t.Error("the plugin does not see deletions")

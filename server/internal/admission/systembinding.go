@@ -27,7 +27,8 @@ func newSystemBindings(config Config) systemBindings {
 
 // Validate implements admission.ValidationInterface.
 func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !isAPIBinding(a) || a.GetName() == "" {
+	name := deletedName(a)
+	if !isAPIBinding(a) || name == "" {
 		return nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
@@ -35,7 +36,7 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 		return err
 	}
 	s.config.Set.APIBindings.Current(ctx, cluster)
-	binding, err := s.config.Set.APIBindings.Get(cluster, "", a.GetName())
+	binding, err := s.config.Set.APIBindings.Get(cluster, "", name)
 	if err != nil || binding.Spec.Reference.Export == nil {
 		return nil // a binding that informers do not have yet is not one that the cluster was created with
 	}

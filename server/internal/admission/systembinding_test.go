@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,13 @@ func TestTheLastBindingToASystemExportCannotBeDeleted(t *testing.T) {
 			a := deletion(bindings, "APIBinding", "x")
 			wantOutcome(t, a, newSystemBindings(newConfig(t, nil, test.objects...)).Validate(in(t, "team"), a, nil), test.want)
 		})
+	}
+	one := binding("x", "root", "tenancy.kcp.io", false)
+	collection := admission.NewAttributesRecord(nil, one, apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"), "", "", bindings, "", admission.Delete,
+		&metav1.DeleteOptions{}, false, privileged) // as each object of a collection is validated
+	err := newSystemBindings(newConfig(t, nil, append(at("root", "root:team"), one)...)).Validate(in(t, "team"), collection, nil)
+	if err == nil || !strings.Contains(err.Error(), "its last APIBinding cannot be deleted") {
+		t.Errorf("the last binding as one of a collection: got %v", err)
 	}
 	plugin := newSystemBindings(newConfig(t, nil, append(at("root", "root:team"), binding("x", "root", "tenancy.kcp.io", false))...))
 	for what, a := range map[string]admission.Attributes{

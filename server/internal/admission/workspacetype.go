@@ -145,7 +145,7 @@ func (r rules) findType(
 	if err == nil {
 		return of, r.checkUse(ctx, a, []workspacetypes.Type{of})
 	}
-	if place, ok := r.config.Tree.Anywhere(ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
+	if place, ok := r.config.Tree.From(from, ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
 		ref.Path = r.config.Tree.Path(place.Cluster)
 		return of, mayNotUse(a, ref)
 	}
