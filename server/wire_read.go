@@ -80,12 +80,15 @@ func (i *installation) ask(ctx context.Context, shard string, export informers.K
 func (i *installation) answer(ctx context.Context, _ peers.Identity, q feed.ExportQuestion) (feed.ExportAnswer, error) {
 	stored := i.tenancy.stored
 	return feed.StoredExports{
-		Moved: func(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
+		Moved: func(ctx context.Context, cluster logicalcluster.Name) (string, error) {
 			fence, _, err := i.backend.Fence(ctx, cluster)
-			if err != nil || fence == nil || fence.State == storage.FenceMoved {
-				return fence != nil, err
+			switch {
+			case err != nil || fence == nil:
+				return "", err
+			case fence.State == storage.FenceMoved:
+				return fence.Shard, nil
 			}
-			return true, apierrors.NewServiceUnavailable("the logical cluster is being moved")
+			return "", apierrors.NewServiceUnavailable("the logical cluster is being moved")
 		},
 		Cluster: func(ctx context.Context) error {
 			return stored["logicalclusters"].Get(ctx, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{})

@@ -26,7 +26,8 @@ const askInterval, askTimeout = 5 * time.Second, 2 * time.Second
 // moves: no reader can tell these from a deletion, so shards are asked. The mutex of Kept guards it.
 //
 // Invariants:
-//   - An export becomes deleted when the holder of its cluster says so or, if no shard holds the cluster, when all shards do.
+//   - An export becomes deleted when the holder of its cluster says so or, if no shard holds the cluster, when all shards do. A shard from
+//     which the cluster has moved does not know, and the one to which it has moved must be among them.
 //   - Only what something here binds is in it, so that providers that create and delete many cost nothing.
 type boundExports struct{ missing, deleted map[informers.Key]bool }
 
@@ -96,19 +97,28 @@ func (k *Kept) ask(ctx context.Context) (again bool) {
 func (k *Kept) isDeleted(ctx context.Context, export informers.Key, silent map[string]bool) bool {
 	shards := k.in.Shards()
 	if holder := k.in.Elsewhere.Holder(export.Cluster); holder != "" {
-		shards = []string{holder}
+		moved, ok := k.askAll(ctx, []string{holder}, export, silent)
+		return ok && len(moved) == 0
 	}
 	moved, ok := k.askAll(ctx, shards, export, silent)
 	if !ok || len(shards) == 0 || len(moved) == 0 {
 		return ok && len(shards) > 0
 	}
+	for _, to := range moved {
+		if !slices.Contains(shards, to) {
+			return false
+		}
+	}
 	// The cluster may have moved to a shard after that was asked. Then another shard does not have it any more.
 	again, ok := k.askAll(ctx, shards, export, silent)
-	return ok && slices.Equal(moved, again)
+	return ok && maps.Equal(moved, again)
 }
 
-// askAll returns the shards from which the cluster of an export has moved, and false if one has the export, or did not answer.
-func (k *Kept) askAll(ctx context.Context, shards []string, export informers.Key, silent map[string]bool) (moved []string, ok bool) {
+// askAll returns to which shards the cluster of an export has moved, by the shards that it has left, and false if a shard has the export, or
+// did not answer.
+func (k *Kept) askAll(ctx context.Context, shards []string, export informers.Key,
+	silent map[string]bool) (moved map[string]string, ok bool) {
+	moved = map[string]string{}
 	for _, shard := range shards {
 		if silent[shard] {
 			return nil, false
@@ -118,10 +128,10 @@ func (k *Kept) askAll(ctx context.Context, shards []string, export informers.Key
 		cancel()
 		silent[shard] = err != nil
 		switch {
-		case err != nil || !answer.Deleted && !answer.Moved:
+		case err != nil || !answer.Deleted && answer.Moved == "":
 			return nil, false
-		case answer.Moved:
-			moved = append(moved, shard)
+		case answer.Moved != "":
+			moved[shard] = answer.Moved
 		}
 	}
 	return moved, true
@@ -160,14 +170,14 @@ type ExportQuestion struct {
 type ExportAnswer struct {
 	// Deleted means that the shard does not have the export.
 	Deleted bool `json:"deleted,omitempty"`
-	// Moved means that the cluster has moved from it.
-	Moved bool `json:"moved,omitempty"`
+	// Moved is the shard to which the cluster has moved from it.
+	Moved string `json:"moved,omitempty"`
 }
 
 // StoredExports answers CallDeleted from the storage.
 type StoredExports struct {
-	// Moved reports whether a cluster has moved to another shard. It returns an error while the cluster moves.
-	Moved func(ctx context.Context, cluster logicalcluster.Name) (bool, error)
+	// Moved returns the shard to which a cluster has moved, empty if it has not. It returns an error while the cluster moves.
+	Moved func(ctx context.Context, cluster logicalcluster.Name) (string, error)
 	// Cluster and Export return an error that is NotFound if this shard does not have the cluster, or the export in the cluster of ctx.
 	Cluster func(ctx context.Context) error
 	Export  func(ctx context.Context, name string) error
@@ -179,7 +189,7 @@ func (s StoredExports) Answer(ctx context.Context, q ExportQuestion) (ExportAnsw
 		return ExportAnswer{}, apierrors.NewBadRequest("want the name of a logical cluster, and that of an APIExport")
 	}
 	ctx = logicalcluster.WithName(ctx, q.Cluster)
-	if moved, err := s.Moved(ctx, q.Cluster); moved || err != nil {
+	if moved, err := s.Moved(ctx, q.Cluster); moved != "" || err != nil {
 		return ExportAnswer{Moved: moved}, err
 	}
 	err := s.Cluster(ctx)
@@ -190,5 +200,5 @@ func (s StoredExports) Answer(ctx context.Context, q ExportQuestion) (ExportAnsw
 		return ExportAnswer{}, err
 	}
 	moved, err := s.Moved(ctx, q.Cluster) // it may have moved since
-	return ExportAnswer{Deleted: !moved && err == nil, Moved: moved}, err
+	return ExportAnswer{Deleted: moved == "" && err == nil, Moved: moved}, err
 }

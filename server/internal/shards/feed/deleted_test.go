@@ -79,7 +79,7 @@ func TestADeletedExportIsRememberedWhileItIsBound(t *testing.T) {
 }
 
 func TestWhichShardsSayThatAnExportIsDeleted(t *testing.T) {
-	deleted, moved, exists := ExportAnswer{Deleted: true}, ExportAnswer{Moved: true}, ExportAnswer{}
+	deleted, moved, exists := ExportAnswer{Deleted: true}, ExportAnswer{Moved: "west"}, ExportAnswer{}
 	type answers = map[string][]ExportAnswer // the last one is repeated
 	all := []string{"root", "east", "west"}
 	withdraw := func(k *keeping) { k.Withdraw("east", widgets("org", "first")) }
@@ -101,9 +101,11 @@ func TestWhichShardsSayThatAnExportIsDeleted(t *testing.T) {
 		"all but one that has it":           {vanish, answers{"root": {deleted}, "east": {deleted}, "west": {exists}}, false, all},
 		"all but one that does not respond": {vanish, answers{"root": {deleted}, "east": {deleted}}, false, all},
 		"all after it has moved once":       {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted}}, true, append(all, all...)},
-		"all while it moves to one that was asked": {vanish, answers{"root": {deleted, exists}, "east": {deleted}, "west": {moved}}, false,
+		"all while it moves to one that was asked": {vanish, answers{"root": {deleted, exists}, "east": {deleted}, "west": {{Moved: "root"}}}, false,
 			append(all, "root")},
-		"all while it moves on":                    {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted, moved}}, false, append(all, all...)},
+		"a holder from which it has moved":         {withdraw, answers{"east": {moved}}, false, []string{"east"}},
+		"all but the one to which it has moved":    {vanish, answers{"root": {deleted}, "east": {{Moved: "north"}}, "west": {deleted}}, false, all},
+		"all while it moves on":                    {vanish, answers{"root": {deleted}, "east": {moved}, "west": {deleted, {Moved: "root"}}}, false, append(all, all...)},
 		"none, for what only another shard offers": {func(k *keeping) { k.Withdraw("evil", widgets("org", "forged")) }, nil, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,8 +153,8 @@ func TestAnswerAboutAnExport(t *testing.T) {
 		"it exists":                        {want: ExportAnswer{}},
 		"it was deleted":                   {export: absent, want: ExportAnswer{Deleted: true}},
 		"its cluster was deleted":          {cluster: absent, want: ExportAnswer{Deleted: true}},
-		"its cluster has moved":            {before: "moved", cluster: absent, want: ExportAnswer{Moved: true}},
-		"its cluster moves at that time":   {after: "moved", cluster: absent, want: ExportAnswer{Moved: true}},
+		"its cluster has moved":            {before: "west", cluster: absent, want: ExportAnswer{Moved: "west"}},
+		"its cluster moves at that time":   {after: "west", cluster: absent, want: ExportAnswer{Moved: "west"}},
 		"its cluster is moving":            {before: "moving", err: true},
 		"its cluster begins to move":       {after: "moving", cluster: absent, err: true},
 		"its cluster cannot be read":       {cluster: down, err: true},
@@ -161,12 +163,12 @@ func TestAnswerAboutAnExport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fences := []string{test.before, test.after}
 			got, err := StoredExports{
-				Moved: func(context.Context, logicalcluster.Name) (bool, error) {
+				Moved: func(context.Context, logicalcluster.Name) (string, error) {
 					fence := fences[0]
 					if fences = fences[1:]; fence == "moving" {
-						return true, errors.New("it is moving")
+						return "", errors.New("it is moving")
 					}
-					return fence == "moved", nil
+					return fence, nil
 				},
 				Cluster: func(context.Context) error { return test.cluster },
 				Export:  func(context.Context, string) error { return test.export },
