@@ -89,17 +89,16 @@ func tooManySearches() error {
 // search asks the hinted shard, then all others.
 func (l *Locator) search(ctx context.Context, cluster logicalcluster.Name, hint string) (string, error) {
 	var others []string
+	var unknown error // of the hinted shard: the cluster may have left it
 	for _, shard := range l.shards() {
 		switch shard {
 		case l.calls.Scheduler.ShardName:
 		case hint:
 			holds, err := l.holds(ctx, shard, cluster)
-			switch {
-			case err != nil:
-				return "", err
-			case holds:
+			if holds && err == nil {
 				return shard, nil
 			}
+			unknown = err
 		default:
 			others = append(others, shard)
 		}
@@ -107,7 +106,11 @@ func (l *Locator) search(ctx context.Context, cluster logicalcluster.Name, hint 
 	if len(others) > 0 && !l.wide.Allow() {
 		return "", tooManySearches()
 	}
-	return l.searchIn(ctx, others, cluster)
+	shard, err := l.searchIn(ctx, others, cluster)
+	if shard == "" && err == nil {
+		err = unknown
+	}
+	return shard, err
 }
 
 // searchIn asks shards at the same time.

@@ -39,6 +39,17 @@ func TestTheShardOfAClusterIsFoundByItsName(t *testing.T) {
 	}
 }
 
+func TestAClusterIsFoundWhileTheShardThatItHasLeftIsDown(t *testing.T) {
+	_, l := locating(t)
+	l.shards = func() []string { return []string{"root", "a", "b", "gone"} }
+	if got, err := l.Locate(t.Context(), team, "root", "gone"); got != "b" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := l.Locate(t.Context(), "absentabsentabse", "root", "gone"); got != "" || err == nil {
+		t.Errorf("an absent cluster: got %q, %v", got, err)
+	}
+}
+
 func TestAShardIsLocatedOnlyIfTheRecordsLeadToIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*installation)
