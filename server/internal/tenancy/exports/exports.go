@@ -104,7 +104,7 @@ func (e *Exports) Cluster(from logicalcluster.Name, path string) (logicalcluster
 	if path == "" {
 		return from, true
 	}
-	place, ok := e.index.Anywhere(path)
+	place, ok := e.index.From(from, path)
 	return place.Cluster, ok && place.Cluster != ""
 }
 

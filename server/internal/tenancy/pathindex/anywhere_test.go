@@ -15,7 +15,8 @@ func TestReferencesReachClustersOfOtherShardsAndRequestsDoNot(t *testing.T) {
 		obj.Name = corev1alpha1.LogicalClusterName
 		return obj
 	}
-	objects := objecttest.New(t, lc("aaa", "root:org", "root"))
+	// The Workspace of eee is not read yet.
+	objects := objecttest.New(t, lc("aaa", "root:org", "root"), lc("eee", "root:late", "root"), workspace("eee", "team", "fff", ready))
 	holders := map[logicalcluster.Name]string{"root": "root", "bbb": "east"}
 	objects.Share(func(cluster logicalcluster.Name) (string, []logicalcluster.Name) { return holders[cluster], nil })
 	objects.Offer("root", lc("root", "root", ""))
@@ -37,6 +38,18 @@ func TestReferencesReachClustersOfOtherShardsAndRequestsDoNot(t *testing.T) {
 	for path, want := range map[string]logicalcluster.Name{"aaa": "aaa", "root": "", "root:org": "", "root:east": "", "bbb:team": ""} {
 		if got, _ := index.Lookup(path); got.Cluster != want {
 			t.Errorf("requests for %s are served at %+v, want %q", path, got, want)
+		}
+	}
+	for _, reference := range []struct {
+		from logicalcluster.Name
+		path string
+		want logicalcluster.Name
+	}{
+		{"eee", "root:late", "eee"}, {"eee", "root:late:team", "fff"}, {"eee", "root:later", ""}, {"eee", "root:east", "bbb"}, {"eee", "", ""},
+		{"aaa", "root:late", ""}, {"bbb", "root:east", "bbb"}, {"bbb", "root:forged", ""}, {"none", "root:east", "bbb"},
+	} {
+		if got, ok := index.From(reference.from, reference.path); got.Cluster != reference.want || ok != (reference.want != "") {
+			t.Errorf("in %s, %s is at %+v, %v, want %q", reference.from, reference.path, got, ok, reference.want)
 		}
 	}
 	if got := index.Path("bbb"); got != "root:east" {

@@ -116,6 +116,20 @@ func (t *Index) Anywhere(path string) (Place, bool) {
 	return descend(cluster, rest, more, t.childAnywhere)
 }
 
+// From is Anywhere for a path in an object of a cluster. It finds the cluster by its own path, and what is below it, also while this shard
+// has not read the clusters above it.
+func (t *Index) From(cluster logicalcluster.Name, path string) (Place, bool) {
+	lc, err := t.clusters.GetLocal(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return t.Anywhere(path)
+	}
+	own := lc.Annotations[corev1alpha1.PathAnnotation]
+	if below, ok := strings.CutPrefix(path, own); ok && own != "" && (below == "" || below[0] == ':') {
+		path = string(cluster) + below
+	}
+	return t.Anywhere(path)
+}
+
 // descend resolves the rest of a path from a cluster.
 func descend(from logicalcluster.Name, rest string, more bool, child func(logicalcluster.Name, string) (Place, bool)) (Place, bool) {
 	place := Place{Cluster: from}

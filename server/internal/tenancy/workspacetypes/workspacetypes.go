@@ -80,7 +80,7 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		if t.awaitPath != nil {
 			t.awaitPath(ref.Path)
 		}
-		place, ok := t.index.Anywhere(ref.Path)
+		place, ok := t.index.From(from, ref.Path)
 		if !ok || place.Cluster == "" {
 			return Type{}, notFound(ref, "workspace "+ref.Path+" does not exist")
 		}
