@@ -169,6 +169,9 @@ func (v *Mover) copy(ctx context.Context, arriving *storage.Fence) error {
 			}
 		}
 	}
+	if err := v.raise(ctx); err != nil { // most of it, while clients are served
+		return err
+	}
 	for began := time.Now(); ; {
 		round := time.Now()
 		changes, err := v.follow(ctx, arriving)
@@ -248,7 +251,7 @@ func (v *Mover) finish(ctx context.Context, arriving *storage.Fence) error {
 	return v.raise(ctx)
 }
 
-// raise makes the revision of the destination later than that of the origin, which no longer serves the cluster.
+// raise makes the revision of the destination later than that of the origin. Behind the fence, the origin no longer serves the cluster.
 func (v *Mover) raise(ctx context.Context) error {
 	origin, err := v.Origin.State(ctx, v.Migration)
 	if err != nil {

@@ -84,7 +84,9 @@ func (p *Preparer) prepare(ctx context.Context, caller peers.Identity, in Prepar
 func (p *Preparer) refuse(lc *corev1alpha1.LogicalCluster, destination string) string {
 	switch {
 	case lc.Spec.Owner == nil || lc.Spec.Owner.Resource != "workspaces":
-		return "the logical cluster has no Workspace; homes stay on the root shard"
+		return "the logical cluster has no Workspace"
+	case lc.Spec.Owner.Cluster == string(logicalcluster.Homes): // a home has the same name if it is created again, on any shard
+		return "homes of users do not move"
 	case lc.DeletionTimestamp != nil:
 		return "the logical cluster is being deleted"
 	case isOlder(destination, p.Version):
