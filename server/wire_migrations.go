@@ -53,6 +53,7 @@ func (i *installation) moveClusters(g *genericapiserver.Config, signers *authent
 	origin.Serve(i.calls)
 	i.migrations = &migrations{destination: &migration.Destination{
 		Shard: name, Version: Version(), Store: i.backend, Copies: copies, Parents: parents, Clients: i.clients, Shards: i.shardNames,
+		Clock: clock.RealClock{},
 	}}
 	if i.opts.Sharding.IsRoot() {
 		i.migrations.reports = &migration.Reports{Migrations: t.stored["logicalclustermigrations"]}

@@ -147,6 +147,9 @@ func (r *reconciler) runOf(ctx context.Context, known *migrationv1alpha1.Logical
 
 // drive executes the steps of a migration. An error has been reported; the migration continues later.
 func (r *reconciler) drive(ctx context.Context, m *run) error {
+	if m.status.Phase.IsFinal() { // only its report is missing
+		return runner.IgnoreNotFound(r.report(ctx, m))
+	}
 	err := r.proceed(ctx, m)
 	var refusal *migration.Refusal
 	switch {
@@ -157,6 +160,9 @@ func (r *reconciler) drive(ctx context.Context, m *run) error {
 	}
 	decisionlog.ForFailure(ctx, logicalcluster.Name(m.object.Spec.LogicalCluster)).Info("A step of a migration failed, will try again",
 		decisionlog.Name, m.object.Name, decisionlog.Reason, err)
+	if m.status.Phase.IsFinal() {
+		return err
+	}
 	m.set(migrationv1alpha1.Completed, metav1.ConditionFalse, migrationv1alpha1.ReasonStepFailed, err.Error()+". The migration tries again")
 	return errors.Join(err, r.report(ctx, m))
 }
@@ -231,7 +237,8 @@ func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) 
 	mover.Copied = func(entries []storage.Entry) { r.count(ctx, m, entries) }
 	m.status.OriginShard, m.status.Epoch = mover.Migration.Origin, int64(mover.Migration.Epoch)
 	m.set(migrationv1alpha1.OriginReady, metav1.ConditionTrue, "Accepted", "")
-	if err := r.report(ctx, m); err != nil { // the plan must be stored before anything happens
+	if err := r.report(ctx, m); err != nil { // the plan must be stored before anything happens. It may be: the next run reads it
+		r.forget(m.object.Name)
 		return false, err
 	}
 	m.mover = mover

@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 )
 
-var example = Migration{UID: "uid", Cluster: "moving", Origin: "west", Destination: "east", Epoch: 2}
+var example = Migration{Name: "move", UID: "uid", Cluster: "moving", Origin: "west", Destination: "east", Epoch: 2}
 
 func record(shard string, epoch uint64) placement.Record {
 	return placement.Record{Shard: shard, Epoch: epoch, Cluster: "moving"}

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -135,7 +136,8 @@ func (m *model) migrate(t *testing.T, number int, fault func() bool) (last Step)
 	}}
 	remote := direct{origin: origin, caller: peers.Identity{Kind: peers.Shard, Name: destination}, fault: fault}
 	mover := func() *Mover {
-		return &Mover{Migration: migration, Store: to.store, Copies: to.copies, Origin: remote, Records: m.parent, Canceled: func() bool { return canceled }}
+		return &Mover{Migration: migration, Store: to.store, Copies: to.copies, Origin: remote, Records: m.parent, Clock: clock.RealClock{},
+			Canceled: func() bool { return canceled }}
 	}
 	v := mover()
 	for range 2000 {
@@ -308,7 +310,8 @@ func (m *model) mover() *Mover {
 	origin := &Origin{Shard: from.name, Store: from.store, Copies: from.copies, Records: m.parent,
 		Accepts: func(context.Context, Migration) error { return nil }}
 	remote := direct{origin: origin, caller: peers.Identity{Kind: peers.Shard, Name: to.name}, fault: m.parent.fault}
-	return &Mover{Migration: example, Store: to.store, Copies: to.copies, Origin: remote, Records: m.parent, Canceled: func() bool { return false }}
+	return &Mover{Migration: example, Store: to.store, Copies: to.copies, Origin: remote, Records: m.parent, Clock: clock.RealClock{},
+		Canceled: func() bool { return false }}
 }
 
 func TestAnOriginAnswersOnlyTheDestinationOfAnAcceptedMigration(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -39,6 +40,8 @@ type Mover struct {
 	Canceled func() bool
 	// Copied, if it is not nil, is called with what was copied.
 	Copied func(entries []storage.Entry)
+	// Clock measures how long changes are followed.
+	Clock clock.PassiveClock
 
 	copied, complete, cleaned bool
 	revision                  int64    // of the origin, until which changes are copied
@@ -172,10 +175,10 @@ func (v *Mover) copy(ctx context.Context, arriving *storage.Fence) error {
 	if err := v.raise(ctx); err != nil { // most of it, while clients are served
 		return err
 	}
-	for began := time.Now(); ; {
-		round := time.Now()
+	for began := v.Clock.Now(); ; {
+		round := v.Clock.Now()
 		changes, err := v.follow(ctx, arriving)
-		if err != nil || isClose(changes, time.Since(round)) || time.Since(began) > followLimit {
+		if err != nil || isClose(changes, v.Clock.Since(round)) || v.Clock.Since(began) > followLimit {
 			return err
 		}
 	}

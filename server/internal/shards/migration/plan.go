@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
@@ -23,6 +24,7 @@ type Destination struct {
 	Clients        *peers.Clients
 	// Shards returns the names of all shards.
 	Shards func() []string
+	Clock  clock.PassiveClock
 }
 
 // Refusal is the error for a migration that does not begin, and that is not tried again.
@@ -53,7 +55,7 @@ func (d *Destination) Plan(ctx context.Context, obj *migrationv1alpha1.LogicalCl
 		m.Epoch = record.Epoch + 1
 		records.migration = m
 	}
-	return &Mover{Migration: m, Store: d.Store, Copies: d.Copies, Origin: Peer{d.Clients, m.Origin}, Records: records}, nil
+	return &Mover{Migration: m, Store: d.Store, Copies: d.Copies, Origin: Peer{d.Clients, m.Origin}, Records: records, Clock: d.Clock}, nil
 }
 
 // find returns the LogicalCluster of a migration, and sets its origin. After the commit, it is that of this shard.

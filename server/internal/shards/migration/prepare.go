@@ -25,7 +25,7 @@ const callPrepare = "migrations.prepare"
 
 // Preparation is the question of a destination whether a shard holds a cluster, and lets it move.
 type Preparation struct {
-	Migration Migration `json:"migration"` // without Origin and Epoch
+	Migration Migration `json:"migration"` // without Origin and Epoch until it has begun
 	// Version is that of the destination.
 	Version string `json:"version"`
 }
@@ -60,11 +60,16 @@ func (p *Preparer) prepare(ctx context.Context, caller peers.Identity, in Prepar
 	if caller.Name != in.Migration.Destination || caller.Name == p.Shard {
 		return Prepared{}, apierrors.NewForbidden(migrationResource, in.Migration.Name, fmt.Errorf("%s is not the destination", caller))
 	}
-	if lc, err := logicalClusterOf(ctx, p.Copies, cluster); err != nil || lc == nil {
+	stored, err := logicalClusterOf(ctx, p.Copies, cluster)
+	if err != nil || stored == nil {
 		return Prepared{}, err
 	}
-	if err := p.Accepts(ctx, in.Migration); err != nil {
+	begun := in.Migration.Origin == p.Shard
+	if err := p.Accepts(ctx, in.Migration); err != nil && !(begun && IsCanceled(err)) {
 		return Prepared{}, err
+	}
+	if begun { // it was prepared. The destination continues after a crash, or cancels
+		return Prepared{LogicalCluster: stored}, nil
 	}
 	ctx = logicalcluster.WithName(ctx, cluster)
 	lc := &corev1alpha1.LogicalCluster{}

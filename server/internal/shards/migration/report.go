@@ -50,7 +50,7 @@ func (r *Reports) Show(ctx context.Context, caller peers.Identity, in Report) (*
 	if live.UID != in.UID || caller.Name != live.Spec.DestinationShard && caller.Name != peers.Root {
 		return nil, apierrors.NewForbidden(migrationResource, in.Name, fmt.Errorf("%s is not the destination of migration %s", caller, in.UID))
 	}
-	if in.Status == nil || live.Status.Phase.IsFinal() {
+	if in.Status == nil {
 		return live, r.release(ctx, live)
 	}
 	err := r.Migrations.Update(ctx, in.Name, live, func(obj runtime.Object) error { return in.write(obj) })
@@ -60,13 +60,16 @@ func (r *Reports) Show(ctx context.Context, caller peers.Identity, in Report) (*
 	return nil, err
 }
 
-// write writes the status. A migration that runs has the finalizer, unless it was deleted before it began.
+// write writes the status, unless the migration has ended. A migration that runs has the finalizer, unless it was deleted before it began.
 func (in Report) write(obj runtime.Object) error {
 	live := obj.(*migrationv1alpha1.LogicalClusterMigration)
 	if live.UID != in.UID {
 		return apierrors.NewConflict(migrationResource, in.Name, errors.New("it was created again"))
 	}
 	before := live.Status
+	if before.Phase.IsFinal() {
+		return nil
+	}
 	if before.OriginShard != "" && (before.OriginShard != in.Status.OriginShard || before.Epoch != in.Status.Epoch) {
 		return apierrors.NewConflict(migrationResource, in.Name, errors.New("it has another origin or epoch already"))
 	}

@@ -20,6 +20,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/placement"
@@ -33,6 +34,8 @@ type shard struct {
 	copies  *storage.Copies
 	objects *storage.Typed
 	cluster *storage.Typed // LogicalClusters
+
+	workspaces *storage.Typed
 }
 
 func newShard(t *testing.T, name string) *shard {
@@ -50,7 +53,7 @@ func newShard(t *testing.T, name string) *shard {
 	t.Cleanup(stop)
 	s.copies = s.store.Copies(func(schema.GroupResource) (value.Transformer, error) { return nil, nil })
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apisv1alpha1.AddToScheme, corev1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{apisv1alpha1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +66,10 @@ func newShard(t *testing.T, name string) *shard {
 	if err == nil {
 		s.cluster, err = s.store.Typed(base, corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), scheme, "LogicalCluster",
 			"LogicalClusterList")
+	}
+	if err == nil {
+		s.workspaces, err = s.store.Typed(base, tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces"), scheme, "Workspace",
+			"WorkspaceList")
 	}
 	if err != nil {
 		t.Fatal(err)
