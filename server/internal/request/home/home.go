@@ -50,6 +50,8 @@ type Homes struct {
 	Records scheduling.Records
 	// Ask gets the home of a user from the root shard, if this is another one.
 	Ask func(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error)
+
+	creations creations
 }
 
 // isHome reports whether a request gets the home of its user.

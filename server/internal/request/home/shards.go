@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +24,46 @@ import (
 // Call is the peer call by which a shard gets the home of a user from the root shard, which creates it if it does not exist.
 const Call = "homes.get"
 
-// Serve returns the handler of Call. The shard that calls has authenticated the user.
-func (h *Homes) Serve(ctx context.Context, _ peers.Identity, who authenticationv1.UserInfo) (*tenancyv1alpha1.Workspace, error) {
+// Each shard may create this many homes a second here, and a burst. Front proxies send users without a home to the root shard.
+const (
+	creationsPerSecond = 5
+	creationBurst      = 100
+)
+
+// creations limits the homes that each shard creates: a shard can name any user.
+type creations struct {
+	mu      sync.Mutex
+	budgets map[string]*rate.Limiter // by the name of the shard: the list of shards bounds it
+}
+
+type budgetKey struct{}
+
+// charge returns a context in which the homes that are created count for a shard.
+func (c *creations) charge(ctx context.Context, shard string) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	budget := c.budgets[shard]
+	if budget == nil {
+		if c.budgets == nil {
+			c.budgets = map[string]*rate.Limiter{}
+		}
+		budget = rate.NewLimiter(creationsPerSecond, creationBurst)
+		c.budgets[shard] = budget
+	}
+	return context.WithValue(ctx, budgetKey{}, budget)
+}
+
+// permitted returns an error if the shard of a context creates too many homes.
+func permitted(ctx context.Context) error {
+	if budget, ok := ctx.Value(budgetKey{}).(*rate.Limiter); ok && !budget.Allow() {
+		return apierrors.NewTooManyRequests("too many users get their first home workspace through this shard: retry the request", 1)
+	}
+	return nil
+}
+
+// Serve is the handler of Call. The shard that calls has authenticated the user.
+func (h *Homes) Serve(ctx context.Context, caller peers.Identity, who authenticationv1.UserInfo) (*tenancyv1alpha1.Workspace, error) {
+	ctx = h.creations.charge(ctx, caller.Name)
 	extra := map[string][]string{}
 	for key, values := range who.Extra {
 		extra[key] = values
@@ -75,7 +115,9 @@ func (h *Homes) recorded(ctx context.Context, who user.Info) (*tenancyv1alpha1.W
 		if older, err := h.older(ctx, who); older || err != nil {
 			return h.single(ctx, who)
 		}
-		err = h.mayCreate(ctx, who)
+		if err = h.mayCreate(ctx, who); err == nil {
+			err = permitted(ctx)
+		}
 	}
 	if err == nil && (ws == nil || ws.Spec.Cluster == "") {
 		ws, err = h.Scheduler.CreateHome(ctx, h.Records, who.GetName(), ownerOf(who))
