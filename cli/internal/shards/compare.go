@@ -163,7 +163,17 @@ func (c *comparison) held(h Held) {
 	c.find(f)
 }
 
-// mayBeSilent reports whether a shard that did not respond may hold a cluster, so that the absence of its Workspaces means nothing.
+// mayBeSilent reports whether a shard that did not respond may hold a cluster, so that the absence of its Workspaces means nothing. Another
+// shard may have an older copy of it.
 func (c *comparison) mayBeSilent(cluster string) bool {
-	return len(c.Silent) > 0 && len(c.holders[cluster]) == 0
+	if len(c.Silent) == 0 || cluster == root || cluster == homes {
+		return len(c.Silent) > 0 && c.Silent[rootShard] != nil
+	}
+	var latest *Record
+	for _, r := range c.records {
+		if r.Cluster == cluster && (latest == nil || r.Epoch > latest.Epoch) {
+			latest = &r
+		}
+	}
+	return latest == nil || c.Silent[latest.Shard] != nil
 }

@@ -28,6 +28,10 @@ func TestWhatIsFound(t *testing.T) {
 	gone.Deleting = true
 	unowned := Held{Shard: "west", Cluster: "c2", Epoch: 1}
 	below := Held{Shard: "west", Cluster: "c3", Epoch: 1, Owner: &Owner{Cluster: "c9", Name: "team", UID: "of team"}}
+	parent := Record{Owner: Owner{Cluster: "root", Name: "parent", UID: "of parent"}, Cluster: "c9", Shard: "east", Epoch: 2}
+	parentHere := parent
+	parentHere.Shard, parentHere.Epoch = "west", 1
+	copied := Held{Shard: "west", Cluster: "c9", Epoch: 1, Owner: &parent.Owner}
 	for name, tc := range map[string]struct {
 		records []Record
 		held    []Held
@@ -49,7 +53,10 @@ func TestWhatIsFound(t *testing.T) {
 		"the cluster of an older Workspace":                  {[]Record{recorded("east", 1)}, []Held{at("east", 1), another}, "", []Kind{Orphaned}},
 		"an orphan that is being deleted":                    {nil, []Held{gone}, "", nil},
 		"an orphan whose Workspace may be on a silent shard": {nil, []Held{below}, "east", []Kind{Silent}},
-		"a cluster without an owner on another shard":        {nil, []Held{unowned}, "", []Kind{Orphaned}},
+		"a Workspace on a silent shard, of whose cluster there is an older copy": {[]Record{parent}, []Held{below, copied}, "east",
+			[]Kind{Silent, Doubled}},
+		"an orphan, while another shard is silent":    {[]Record{parentHere}, []Held{below, copied}, "east", []Kind{Silent, Orphaned}},
+		"a cluster without an owner on another shard": {nil, []Held{unowned}, "", []Kind{Orphaned}},
 		"root": {nil, []Held{{Shard: "root", Cluster: "root", Epoch: 1}}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

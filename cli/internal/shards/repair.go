@@ -2,10 +2,12 @@ package shards
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -78,8 +80,12 @@ func (c *Client) holderOf(ctx context.Context, cluster string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if core.Get().Resource("logicalclusters").Name(corev1alpha1.LogicalClusterName).Do(ctx).Error() == nil {
+		err = core.Get().Resource("logicalclusters").Name(corev1alpha1.LogicalClusterName).Do(ctx).Error()
+		switch status := apierrors.APIStatus(nil); {
+		case err == nil:
 			found = append(found, shard)
+		case !errors.As(err, &status): // it may have a later copy
+			return "", fmt.Errorf("asking shard %s for logical cluster %q: %w", shard, cluster, err)
 		}
 	}
 	if len(found) != 1 {
