@@ -47,7 +47,7 @@ func (i *installation) newReading(ctx context.Context) (*reading, error) {
 		Set: set, Elsewhere: i.elsewhere, Reader: r.reader, Exports: i.tenancy.exports, Tree: i.tenancy.tree, Store: i.backend.Kept(),
 		Shards: i.allShards, Ask: i.ask, Clock: clock.RealClock{},
 	})
-	if r.mirrors, err = mirror.New(ctx, config, clock.RealClock{}); err != nil {
+	if r.mirrors, err = mirror.New(ctx, config, clock.RealClock{}, i.organizationOf); err != nil {
 		return nil, err
 	}
 	i.tenancy.exports.Share(r.kept)
@@ -97,6 +97,14 @@ func (i *installation) answer(ctx context.Context, _ peers.Identity, q feed.Expo
 			return stored["apiexports"].Get(ctx, name, &apisv1alpha2.APIExport{})
 		},
 	}.Answer(ctx, q)
+}
+
+// organizationOf returns the logical cluster below root that contains another one, as far as this shard knows it.
+func (i *installation) organizationOf(cluster logicalcluster.Name) string {
+	if above, ok := i.tenancy.tree.Ancestors(cluster); ok && len(above) > 1 {
+		cluster = above[1]
+	}
+	return string(cluster)
 }
 
 // published is a customresources.Mirrors.

@@ -44,6 +44,7 @@ type follower struct {
 	client  dynamic.ResourceInterface
 	kind    schema.GroupVersionKind // of bookmarks
 	mirrors *Mirrors
+	account *account
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex // guards what follows
@@ -70,9 +71,9 @@ var (
 	_ cache.ResourceVersionUpdater = (*follower)(nil)
 )
 
-func newFollower(client dynamic.ResourceInterface, m *Mirrors, kind schema.GroupVersionKind) *follower {
+func newFollower(client dynamic.ResourceInterface, m *Mirrors, of *account, kind schema.GroupVersionKind) *follower {
 	return &follower{
-		client: client, kind: kind, reset: true, mirrors: m, objects: map[string]*unstructured.Unstructured{},
+		client: client, kind: kind, reset: true, mirrors: m, account: of, objects: map[string]*unstructured.Unstructured{},
 		changed: make(chan struct{}), full: make(chan struct{}),
 	}
 }
@@ -103,6 +104,15 @@ func (f *follower) again() {
 	defer f.mu.Unlock()
 	f.reset = true
 	if f.relist != nil {
+		f.relist()
+	}
+}
+
+// retry lists again if not all objects are here: there may be room for them now.
+func (f *follower) retry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem != "" && f.relist != nil {
 		f.relist()
 	}
 }
@@ -250,7 +260,10 @@ func (f *follower) put(u *unstructured.Unstructured) {
 	}
 	more := sizeOf(u) - sizeOf(before)
 	if len(f.objects) >= maxObjects && before == nil || f.bytes+more > maxBytes || !f.reserve(more) {
-		f.problem = "the published objects of another shard exceed the limits of this shard"
+		if f.problem == "" {
+			f.problem = "the published objects of another shard exceed the limits of this shard"
+			f.epoch++ // ends the watches, which would miss changes
+		}
 		return
 	}
 	f.objects[u.GetName()] = u
@@ -278,7 +291,7 @@ func (f *follower) record(c change) {
 
 // reserve counts more bytes. The caller holds mu.
 func (f *follower) reserve(more int64) bool {
-	if f.dropped || !f.mirrors.reserve(more) {
+	if f.dropped || !f.mirrors.reserve(f.account, more) {
 		return false
 	}
 	f.bytes += more

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
@@ -29,6 +30,8 @@ const (
 	maxObjects  = 5000
 	maxBytes    = 64 << 20
 	maxAllBytes = 1 << 30
+	// share is the part of the publications and of the bytes that those of one payer may have.
+	share = 8
 	// idle is how long a mirror stays without a reader, and sweepInterval how often that is checked.
 	idle, sweepInterval = 5 * time.Minute, time.Minute
 )
@@ -39,22 +42,33 @@ const (
 //   - A publication is followed from its first read until nothing has read or watched it for some minutes.
 //   - What was read stays in use while the cache server does not respond.
 //   - A change of the cache server's instance ends all watches: resource versions of one instance mean nothing in another.
+//   - The publications of one payer take at most a share, so that those of others are read in any case.
 type Mirrors struct {
 	config *rest.Config
 	client *http.Client
 	clock  clock.WithTicker
 	stop   context.Context
+	payer  func(logicalcluster.Name) string
 
-	mu      sync.Mutex // guards what follows
-	all     map[cachedresources.Publication]*follower
-	current string // instance of the cache server
+	mu       sync.Mutex // guards what follows
+	all      map[cachedresources.Publication]*follower
+	accounts map[string]*account // those with publications
+	current  string              // instance of the cache server
 
 	bytes atomic.Int64 // of all objects
 }
 
-// New returns mirrors, which end with stop. config has the URL of the cache server and the certificate of this shard.
-func New(stop context.Context, config *rest.Config, c clock.WithTicker) (*Mirrors, error) {
-	m := &Mirrors{clock: c, stop: stop, all: map[cachedresources.Publication]*follower{}}
+// account is what the publications of one payer take.
+type account struct {
+	payer     string
+	followers int // guarded by Mirrors.mu
+	bytes     atomic.Int64
+}
+
+// New returns mirrors, which end with stop. config has the URL of the cache server and the certificate of this shard, payer returns who pays
+// for the publications of a cluster.
+func New(stop context.Context, config *rest.Config, c clock.WithTicker, payer func(logicalcluster.Name) string) (*Mirrors, error) {
+	m := &Mirrors{clock: c, stop: stop, payer: payer, all: map[cachedresources.Publication]*follower{}, accounts: map[string]*account{}}
 	m.config = rest.CopyConfig(config)
 	m.config.QPS = -1 // the cache server limits each shard
 	m.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return instances{next, m} })
@@ -114,14 +128,18 @@ func (m *Mirrors) follow(p cachedresources.Publication) (*follower, error) {
 		f.use(m.clock.Now())
 		return f, nil
 	}
-	if len(m.all) >= maxMirrors && !m.makeRoom() {
+	payer := m.payer(p.Cluster)
+	if of := m.accounts[payer]; of != nil && of.followers >= maxMirrors/share && !m.makeRoom(of) {
+		return nil, apierrors.NewTooManyRequests("too many published resources of this provider are in use on this shard: retry the request", 5)
+	}
+	if len(m.all) >= maxMirrors && !m.makeRoom(nil) {
 		return nil, apierrors.NewTooManyRequests("too many published resources of other shards are in use on this shard: retry the request", 5)
 	}
 	client, err := m.reader(p)
 	if err != nil {
 		return nil, err
 	}
-	f := newFollower(client, m, p.Resource.GroupVersion().WithKind(p.Kind))
+	f := newFollower(client, m, m.open(payer), p.Resource.GroupVersion().WithKind(p.Kind))
 	f.use(m.clock.Now())
 	ctx, cancel := context.WithCancel(m.stop)
 	f.cancel = cancel
@@ -144,11 +162,26 @@ func (m *Mirrors) reader(p cachedresources.Publication) (dynamic.ResourceInterfa
 	return client.Resource(resource), nil
 }
 
-// makeRoom ends the mirror that was unused for the longest time, and reports whether there was one. The caller holds mu.
-func (m *Mirrors) makeRoom() bool {
+// open returns the account of a payer with one publication more. The caller holds mu.
+func (m *Mirrors) open(payer string) *account {
+	of := m.accounts[payer]
+	if of == nil {
+		of = &account{payer: payer}
+		m.accounts[payer] = of
+	}
+	of.followers++
+	return of
+}
+
+// makeRoom ends the mirror that was unused for the longest time, of an account unless that is nil, and reports whether there was one. The
+// caller holds mu.
+func (m *Mirrors) makeRoom(of *account) bool {
 	var oldest cachedresources.Publication
 	var since time.Time
 	for p, f := range m.all {
+		if of != nil && f.account != of {
+			continue
+		}
 		if at, unused := f.unusedSince(); unused && (since.IsZero() || at.Before(since)) {
 			oldest, since = p, at
 		}
@@ -165,7 +198,12 @@ func (m *Mirrors) end(p cachedresources.Publication) {
 	f := m.all[p]
 	delete(m.all, p)
 	f.cancel()
-	m.bytes.Add(-f.drop())
+	dropped := f.drop()
+	m.bytes.Add(-dropped)
+	f.account.bytes.Add(-dropped)
+	if f.account.followers--; f.account.followers == 0 {
+		delete(m.accounts, f.account.payer)
+	}
 }
 
 // sweep ends a mirror when it is idle.
@@ -181,6 +219,7 @@ func (m *Mirrors) sweep(ctx context.Context, p cachedresources.Publication, f *f
 		if m.endIfIdle(p, f) {
 			return
 		}
+		f.retry()
 	}
 }
 
@@ -195,10 +234,12 @@ func (m *Mirrors) endIfIdle(p cachedresources.Publication, f *follower) bool {
 	return true
 }
 
-// reserve counts more bytes, and reports whether there is room for them.
-func (m *Mirrors) reserve(more int64) bool {
-	if m.bytes.Add(more) > maxAllBytes && more > 0 {
+// reserve counts more bytes of an account, and reports whether there is room for them.
+func (m *Mirrors) reserve(of *account, more int64) bool {
+	all, ofPayer := m.bytes.Add(more), of.bytes.Add(more)
+	if more > 0 && (all > maxAllBytes || ofPayer > maxAllBytes/share) {
 		m.bytes.Add(-more)
+		of.bytes.Add(-more)
 		return false
 	}
 	return true

@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 func object(name, version, color string) *unstructured.Unstructured {
@@ -34,7 +35,8 @@ func object(name, version, color string) *unstructured.Unstructured {
 func newMirrors(t *testing.T) (*Mirrors, *clocktesting.FakeClock) {
 	t.Helper()
 	c := clocktesting.NewFakeClock(time.Now())
-	m, err := New(t.Context(), &rest.Config{Host: "https://127.0.0.1:1/services/cache"}, c)
+	payer := func(cluster logicalcluster.Name) string { return string(cluster[:1]) }
+	m, err := New(t.Context(), &rest.Config{Host: "https://127.0.0.1:1/services/cache"}, c, payer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func newMirrors(t *testing.T) (*Mirrors, *clocktesting.FakeClock) {
 func filled(t *testing.T) *follower {
 	t.Helper()
 	m, _ := newMirrors(t)
-	f := newFollower(nil, m, schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Region"})
+	f := newFollower(nil, m, m.open("p"), schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Region"})
 	if err := f.Replace([]any{object("red", "3", "red"), object("blue", "2", "blue")}, "5"); err != nil {
 		t.Fatal(err)
 	}
@@ -233,13 +235,18 @@ func TestAnUnusedMirrorEnds(t *testing.T) {
 
 func TestOnlySoManyMirrorsAreFollowed(t *testing.T) {
 	m, clock := newMirrors(t)
+	of := func(n int) cachedresources.Publication { // of as many payers as may have their share
+		p := publication(n)
+		p.Cluster = logicalcluster.Name(fmt.Sprint(n % share))
+		return p
+	}
 	for n := range maxMirrors + 1 {
 		clock.Step(time.Millisecond)
-		if _, err := m.follow(publication(n)); err != nil {
+		if _, err := m.follow(of(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := m.Followed(); len(all) != maxMirrors || slices.Contains(all, publication(0)) {
+	if all := m.Followed(); len(all) != maxMirrors || slices.Contains(all, of(0)) {
 		t.Errorf("%d mirrors are followed", len(all))
 	}
 	for _, f := range m.all {
@@ -249,5 +256,70 @@ func TestOnlySoManyMirrorsAreFollowed(t *testing.T) {
 	}
 	if _, err := m.follow(publication(0)); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("while all are watched: got %v", err)
+	}
+}
+
+func TestAPayerHasAShareOfTheMirrors(t *testing.T) {
+	m, clock := newMirrors(t)
+	for n := range maxMirrors/share + 1 {
+		clock.Step(time.Millisecond)
+		if _, err := m.follow(publication(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := m.Followed(); len(all) != maxMirrors/share || slices.Contains(all, publication(0)) {
+		t.Errorf("%d mirrors of one payer are followed", len(all))
+	}
+	for _, f := range m.all {
+		f.mu.Lock()
+		f.watchers++
+		f.mu.Unlock()
+	}
+	sibling := publication(0)
+	sibling.Cluster = "partner" // of the same payer
+	if _, err := m.follow(sibling); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("more of a payer, while all are watched: got %v", err)
+	}
+	other := publication(0)
+	other.Cluster = "other"
+	f, err := m.follow(other)
+	if err != nil {
+		t.Fatalf("another payer: %v", err)
+	}
+	if f.account.bytes.Store(maxAllBytes/share - 1); m.reserve(f.account, 2) || !m.reserve(f.account, 1) {
+		t.Error("the bytes of a payer are not limited to its share")
+	}
+	f.account.bytes.Store(0)
+	m.mu.Lock()
+	m.end(other)
+	m.mu.Unlock()
+	if len(m.accounts) != 1 {
+		t.Errorf("%d accounts are left, want that of the first payer", len(m.accounts))
+	}
+}
+
+func TestWatchesEndWhenObjectsAreMissing(t *testing.T) {
+	f := filled(t)
+	w, err := objects{follower: f}.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := object("large", "6", "red")
+	large.Object["data"] = strings.Repeat("x", maxBytes)
+	_ = f.Add(large)
+	for event := range w.ResultChan() {
+		if event.Type != watch.Error {
+			t.Errorf("got %v", event)
+		}
+	}
+	relisted := false
+	f.relist = func() { relisted = true }
+	if f.retry(); !relisted {
+		t.Error("it is not listed again")
+	}
+	_ = f.Replace([]any{object("red", "7", "red")}, "7")
+	relisted = false
+	if f.retry(); relisted || f.filled(t.Context()) != nil {
+		t.Error("after a complete list, it is listed again")
 	}
 }
