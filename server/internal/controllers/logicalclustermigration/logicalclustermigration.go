@@ -31,9 +31,11 @@ const (
 	running = 4
 	// retryInterval is the time before a failed step is tried again: short, because the cluster may be fenced.
 	retryInterval = 500 * time.Millisecond
-	// callTimeout limits a report, stepTimeout a step. A copy takes as long as there are objects.
-	callTimeout = 10 * time.Second
-	stepTimeout = 30 * time.Second
+	// callTimeout limits a report, stepTimeout a step, and finishTimeout the step that compares all objects. A copy takes as long as there
+	// are objects.
+	callTimeout   = 10 * time.Second
+	stepTimeout   = 30 * time.Second
+	finishTimeout = 5 * time.Minute
 	// reportInterval is the time between two reports of what was copied.
 	reportInterval = time.Second
 )
@@ -209,10 +211,14 @@ func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observ
 			}
 		}
 	}
-	if step != migration.StepCopy {
-		limited, cancel := context.WithTimeout(ctx, stepTimeout)
+	limit, limited := stepTimeout, step != migration.StepCopy
+	if step == migration.StepFinish {
+		limit = finishTimeout
+	}
+	if limited {
+		within, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		ctx = limited
+		ctx = within
 	}
 	err := m.mover.Do(ctx, step, observed)
 	m.observe(step, err)

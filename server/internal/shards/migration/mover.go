@@ -54,8 +54,9 @@ const (
 	closeEnough = 50
 	// shortRound is how long copying all changes may take. The rest takes about as long.
 	shortRound = 200 * time.Millisecond
-	// followLimit is how long changes are followed.
+	// followLimit is how long changes are followed, and restTimeout how long those are that were made before the fence.
 	followLimit = time.Minute
+	restTimeout = 30 * time.Second
 )
 
 // knownPause is the pause between two questions whether all processes know a fence.
@@ -221,23 +222,8 @@ var errDifferent = errors.New("the copy differs from the origin; it is copied ag
 
 // finish copies what the origin wrote before its fence, and compares the copy.
 func (v *Mover) finish(ctx context.Context, arriving *storage.Fence) error {
-	for {
-		origin, err := v.Origin.State(ctx, v.Migration)
-		if err != nil {
-			return err
-		}
-		if v.Migration.stateOf(origin.Fence) != storage.FenceLeaving {
-			return errors.New("the origin has no fence")
-		}
-		if _, err := v.follow(ctx, arriving); err != nil {
-			return err
-		}
-		if v.revision >= origin.Since && origin.Known {
-			break
-		}
-		if v.Canceled() {
-			return errors.New("the migration was canceled")
-		}
+	if err := v.followRest(ctx, arriving); err != nil {
+		return err
 	}
 	slices.Sort(v.collections)
 	there, err := v.Origin.Digest(ctx, Read{Migration: v.Migration, Collections: v.collections})
@@ -252,6 +238,30 @@ func (v *Mover) finish(ctx context.Context, arriving *storage.Fence) error {
 		return fmt.Errorf("%d of %d keys: %w", keys, there.Keys, errDifferent)
 	}
 	return v.raise(ctx)
+}
+
+// followRest copies what the origin wrote before its fence.
+func (v *Mover) followRest(ctx context.Context, arriving *storage.Fence) error {
+	ctx, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	for {
+		origin, err := v.Origin.State(ctx, v.Migration)
+		if err != nil {
+			return err
+		}
+		if v.Migration.stateOf(origin.Fence) != storage.FenceLeaving {
+			return errors.New("the origin has no fence")
+		}
+		if _, err := v.follow(ctx, arriving); err != nil {
+			return err
+		}
+		if v.revision >= origin.Since && origin.Known {
+			return nil
+		}
+		if v.Canceled() {
+			return errors.New("the migration was canceled")
+		}
+	}
 }
 
 // raise makes the revision of the destination later than that of the origin. Behind the fence, the origin no longer serves the cluster.
