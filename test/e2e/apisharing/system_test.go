@@ -126,6 +126,11 @@ func TestSystemBindingsCannotBeDeleted(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 	}
+	err := client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if len(bindingsTo(t, made, "root", "tenancy.kcp.io")) != 1 {
+		t.Error("the binding is deleted as one of a collection")
+	}
 	// Another binding to the same export has no effect, and can be deleted.
 	kubectl := made.Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
 	kubectl.Run(t, "kcp", "bind", "apiexport", "root:tenancy.kcp.io")
