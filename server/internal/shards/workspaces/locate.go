@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	// locatedFor is how long an answer of a Locator is used without another question, maxLocated how many answers it remembers.
-	locatedFor = 10 * time.Second
-	maxLocated = 4096
+	// locatedFor is how long an answer of a Locator is used without another question, maxLocated how many answers it remembers. For
+	// rememberedFor, the shard that it has found is asked first.
+	locatedFor    = 10 * time.Second
+	maxLocated    = 4096
+	rememberedFor = time.Hour
 	// locateTimeout limits one search, parallelQuestions the questions of a search in progress.
 	locateTimeout     = 5 * time.Second
 	parallelQuestions = 16
@@ -36,11 +38,13 @@ const (
 // Invariants:
 //   - The shard that says that it holds a cluster is believed only if the records from root downward lead to it.
 //   - No shard holds a cluster only if every shard has said so. While one does not respond, the answer is an error.
-//   - The searches are limited for each logical cluster whose requests cause them, and in total: beyond that, the answer is 429.
+//   - The searches are limited for each logical cluster whose requests cause them, and in total: beyond that, the answer is 429. The shard
+//     of a cluster that was found before is asked in any case: clients that invent clusters do not lock out those that exist.
 type Locator struct {
 	calls  *Calls
 	shards func() []string
 	known  *cache.LRUExpireCache
+	found  *cache.LRUExpireCache // the shards of clusters that exist
 	asking singleflight.Group
 
 	all, wide *rate.Limiter
@@ -51,7 +55,8 @@ type Locator struct {
 // NewLocator returns a locator. shards returns the names of all shards.
 func (c *Calls) NewLocator(shards func() []string) *Locator {
 	return &Locator{
-		calls: c, shards: shards, known: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock), budgets: lru.New(maxSearchBudgets),
+		calls: c, shards: shards, known: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock),
+		found: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock), budgets: lru.New(maxSearchBudgets),
 		all: rate.NewLimiter(searchesPerServer, serverBurst), wide: rate.NewLimiter(wideSearches, wideBurst),
 	}
 }
@@ -63,14 +68,14 @@ func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name
 		return shard.(string), nil
 	}
 	answer := l.asking.DoChan(string(cluster), func() (any, error) {
-		if !l.budget(asker).Allow() || !l.all.Allow() {
-			return "", tooManySearches()
-		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), locateTimeout) // other requests may wait for the result
 		defer cancel()
-		shard, err := l.search(ctx, cluster, hint)
+		shard, err := l.find(ctx, cluster, asker, hint)
 		if err == nil {
 			l.known.Add(cluster, shard, locatedFor)
+		}
+		if err == nil && shard != "" {
+			l.found.Add(cluster, shard, rememberedFor)
 		}
 		return shard, err
 	})
@@ -80,6 +85,19 @@ func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name
 	case <-ctx.Done():
 		return "", apierrors.NewServiceUnavailable("the request ended while the shard of a logical cluster was searched")
 	}
+}
+
+// find asks the shard that had a cluster, and searches otherwise.
+func (l *Locator) find(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+	if last, ok := l.found.Get(cluster); ok {
+		if holds, err := l.holds(ctx, last.(string), cluster); holds && err == nil {
+			return last.(string), nil
+		}
+	}
+	if !l.budget(asker).Allow() || !l.all.Allow() {
+		return "", tooManySearches()
+	}
+	return l.search(ctx, cluster, hint)
 }
 
 func tooManySearches() error {

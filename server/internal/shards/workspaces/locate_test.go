@@ -75,6 +75,29 @@ func TestAShardIsLocatedOnlyIfTheRecordsLeadToIt(t *testing.T) {
 	}
 }
 
+func TestAKnownClusterIsFoundBeyondTheLimits(t *testing.T) {
+	i, l := locating(t)
+	if got, err := l.Locate(t.Context(), team, "orgs", ""); got != "b" || err != nil {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	for n := range serverBurst + 10 {
+		name := logicalcluster.Name(fmt.Sprintf("invented%08d", n))
+		_, _ = l.Locate(t.Context(), name, logicalcluster.Name(fmt.Sprint("asker", n%10)), "")
+	}
+	i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
+	if _, err := l.Locate(t.Context(), "absentabsentabse", "orgs", ""); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("an unknown cluster: got %v", err)
+	}
+	if got, err := l.Locate(t.Context(), team, "orgs", ""); got != "b" || err != nil {
+		t.Errorf("the cluster that was found before: got %q, %v", got, err)
+	}
+	i.shards["b"].left[team] = true
+	i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
+	if got, err := l.Locate(t.Context(), team, "orgs", ""); got == "b" || !apierrors.IsTooManyRequests(err) {
+		t.Errorf("after it has moved: got %q, %v", got, err)
+	}
+}
+
 func TestSearchesAreLimited(t *testing.T) {
 	_, l := locating(t)
 	refused := func(asker logicalcluster.Name, hint string) (n int) {
