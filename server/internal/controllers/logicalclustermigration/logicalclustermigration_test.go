@@ -237,12 +237,12 @@ func TestWhatFailedIsTriedAgainAfterAnInterval(t *testing.T) {
 			if ends != want {
 				t.Fatalf("reported %d times, want %d", ends, want)
 			}
-			time.Sleep(retryInterval - 1)
+			time.Sleep(retryInterval - 1*time.Nanosecond)
 			synctest.Wait()
 			if ends != want {
 				t.Fatalf("reported %d times before the interval has passed, want %d", ends, want)
 			}
-			time.Sleep(1)
+			time.Sleep(1 * time.Nanosecond)
 		}
 		isRefused(t, r, "there is no shard")
 	})

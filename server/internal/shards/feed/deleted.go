@@ -114,8 +114,8 @@ func (k *Kept) isDeleted(ctx context.Context, export informers.Key, silent map[s
 	return ok && maps.Equal(moved, again)
 }
 
-// askAll returns to which shards the cluster of an export has moved, by the shards that it has left, and false if a shard has the export, or
-// did not answer.
+// askAll returns to which shards the cluster of an export has moved, by the shards that it has left, and false if a shard has the export,
+// or did not answer.
 func (k *Kept) askAll(ctx context.Context, shards []string, export informers.Key,
 	silent map[string]bool) (moved map[string]string, ok bool) {
 	moved = map[string]string{}

@@ -65,8 +65,8 @@ type account struct {
 	bytes     atomic.Int64
 }
 
-// New returns mirrors, which end with stop. config has the URL of the cache server and the certificate of this shard, payer returns who pays
-// for the publications of a cluster.
+// New returns mirrors, which end with stop. config has the URL of the cache server and the certificate of this shard, payer returns who
+// pays for the publications of a cluster.
 func New(stop context.Context, config *rest.Config, c clock.WithTicker, payer func(logicalcluster.Name) string) (*Mirrors, error) {
 	m := &Mirrors{clock: c, stop: stop, payer: payer, all: map[cachedresources.Publication]*follower{}, accounts: map[string]*account{}}
 	m.config = rest.CopyConfig(config)
