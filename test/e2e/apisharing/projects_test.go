@@ -1,12 +1,10 @@
 package apisharing
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -132,14 +130,7 @@ func TestConsumersKeepAPIWhenWorkspaceOfProviderIsDeleted(t *testing.T) {
 
 	// Consumers can still delete their bindings, and their objects are deleted with them.
 	unbindAndWatch(t, consumer)
-	kcptest.Eventually(t, "the resource is not served any more", func(ctx context.Context) error {
-		list, err := consumer.Objects(t, widgets).Namespace("default").List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			t.Errorf("objects remain after the binding: %v", list.Items)
-		}
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("listing: got %v, want NotFound", err)
-		}
-		return nil
-	})
+	wantDocuments(t, consumer, "/clusters/"+consumer.Name, documents, false) // the server waits until it knows
+	_, err = consumer.Objects(t, widgets).Namespace("default").List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 }
