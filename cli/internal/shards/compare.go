@@ -46,10 +46,15 @@ type Finding struct {
 
 // Compare returns what is wrong with a state, in the order of clusters.
 func Compare(s State) []Finding {
-	c := comparison{State: s, records: map[Owner]Record{}, holders: map[string][]Held{}}
+	c := comparison{State: s, records: map[Owner]Record{}, latest: map[string]Record{}, holders: map[string][]Held{}}
 	for _, r := range s.Records {
 		if known, ok := c.records[r.Owner]; !ok || known.Epoch < r.Epoch {
 			c.records[r.Owner] = r
+		}
+	}
+	for _, r := range c.records {
+		if known, ok := c.latest[r.Cluster]; !ok || known.Epoch < r.Epoch {
+			c.latest[r.Cluster] = r
 		}
 	}
 	for _, h := range s.Held {
@@ -73,6 +78,7 @@ func Compare(s State) []Finding {
 type comparison struct {
 	State
 	records  map[Owner]Record
+	latest   map[string]Record // the one with the highest epoch, by its cluster
 	holders  map[string][]Held
 	findings []Finding
 }
@@ -167,13 +173,8 @@ func (c *comparison) held(h Held) {
 // shard may have an older copy of it.
 func (c *comparison) mayBeSilent(cluster string) bool {
 	if len(c.Silent) == 0 || cluster == root || cluster == homes {
-		return len(c.Silent) > 0 && c.Silent[rootShard] != nil
+		return c.Silent[rootShard] != nil
 	}
-	var latest *Record
-	for _, r := range c.records {
-		if r.Cluster == cluster && (latest == nil || r.Epoch > latest.Epoch) {
-			latest = &r
-		}
-	}
-	return latest == nil || c.Silent[latest.Shard] != nil
+	latest, ok := c.latest[cluster]
+	return !ok || c.Silent[latest.Shard] != nil
 }
