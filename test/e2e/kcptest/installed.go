@@ -60,9 +60,9 @@ func installed(file string) (*Server, error) {
 func (s *Server) clusterOnShard(t testing.TB) *Cluster {
 	t.Helper()
 	root, name := s.Named("root"), "test"+Suffix()
-	shard := s.shardOf(t)
-	if !s.oneShard {
-		shard = s.installed.Shards[rand.IntN(len(s.installed.Shards))]
+	shard := s.installed.Shards[rand.IntN(len(s.installed.Shards))]
+	if s.oneShard {
+		shard = s.shardOf(t)
 	}
 	root.CreateWorkspace(t, Masters, On(shard.Name, Workspace(name, root.Name, s.installed.Type)))
 	c := s.Named(root.GetWorkspace(t, name).Spec.Cluster)
@@ -98,14 +98,14 @@ func (s *Server) ShardURLs() []string {
 	return urls
 }
 
-// urlOf returns the URL with a path. In an installation, each shard serves the virtual workspaces of its logical clusters.
-func (s *Server) urlOf(path string) string {
+// baseOf returns the URL of the server of a path. In an installation, each shard serves the virtual workspaces of its logical clusters.
+func (s *Server) baseOf(path string) string {
 	if view, ok := strings.CutPrefix(path, "/services/"); ok && s.installed != nil {
 		_, below, _ := strings.Cut(view, "/")
 		cluster, _, _ := strings.Cut(below, "/")
 		if url, ok := s.placed.Load(cluster); ok {
-			return url.(string) + path
+			return url.(string)
 		}
 	}
-	return s.URL + path
+	return s.URL
 }

@@ -13,7 +13,7 @@ import (
 func (c *Cluster) Raw(t testing.TB, user User, method, path string, header http.Header, body string) (int, []byte) {
 	t.Helper()
 	client := c.server.client(t, Anonymous)
-	request, err := http.NewRequestWithContext(Context(t), method, strings.TrimSuffix(c.server.urlOf(path), path), strings.NewReader(body))
+	request, err := http.NewRequestWithContext(Context(t), method, c.server.baseOf(path), strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (c *Cluster) Objects(t testing.TB, resource schema.GroupVersionResource) dy
 // At returns the configuration of a client of user for a path of the server, such as a virtual workspace.
 func (s *Server) At(user User, path string) *rest.Config {
 	config := s.Config(user)
-	config.Host = s.urlOf(path)
+	config.Host = s.baseOf(path) + path
 	return config
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -112,7 +113,7 @@ func TestResourcesOfADeletedExportAreServed(t *testing.T) {
 			wantLimited(t, "before", objects, consumer)
 			remove(t, name, provider)
 			kcptest.Eventually(t, "nothing limits the consumer any more, as on one shard", func(ctx context.Context) error {
-				return ignoreNotFound(objects.Delete(ctx, "first", metav1.DeleteOptions{}))
+				return client.IgnoreNotFound(objects.Delete(ctx, "first", metav1.DeleteOptions{}))
 			})
 			startRoot, startTwo := stop(t, installation.Root()), stop(t, shard(t, "shard-2"))
 			startCache := stop(t, installation.Cache)
@@ -129,11 +130,4 @@ func TestResourcesOfADeletedExportAreServed(t *testing.T) {
 			startTwo()
 		})
 	}
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

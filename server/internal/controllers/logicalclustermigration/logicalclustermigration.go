@@ -211,14 +211,14 @@ func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observ
 			}
 		}
 	}
-	limit, limited := stepTimeout, step != migration.StepCopy
-	if step == migration.StepFinish {
-		limit = finishTimeout
-	}
-	if limited {
-		within, cancel := context.WithTimeout(ctx, limit)
+	if step != migration.StepCopy {
+		limit := stepTimeout
+		if step == migration.StepFinish {
+			limit = finishTimeout
+		}
+		limited, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		ctx = within
+		ctx = limited
 	}
 	err := m.mover.Do(ctx, step, observed)
 	m.observe(step, err)

@@ -198,9 +198,7 @@ func (m *Mirrors) end(p cachedresources.Publication) {
 	f := m.all[p]
 	delete(m.all, p)
 	f.cancel()
-	dropped := f.drop()
-	m.bytes.Add(-dropped)
-	f.account.bytes.Add(-dropped)
+	m.reserve(f.account, -f.drop())
 	if f.account.followers--; f.account.followers == 0 {
 		delete(m.accounts, f.account.payer)
 	}
