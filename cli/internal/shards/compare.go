@@ -61,7 +61,7 @@ func Compare(s State) []Finding {
 		c.holders[h.Cluster] = append(c.holders[h.Cluster], h)
 	}
 	for shard, reason := range s.Silent {
-		c.find(Finding{Kind: Silent, Shard: shard, Message: fmt.Sprintf("the shard does not respond: %v", reason)})
+		c.find(Finding{Kind: Silent, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: %v", reason)})
 	}
 	for _, r := range c.records {
 		c.record(r)
