@@ -54,6 +54,7 @@ func (a *answer) lines(only string) []string {
 		if err != nil {
 			value = "cannot be decoded: " + err.Error()
 		}
+		orderManagers(value)
 		if only != "" && a.code < http.StatusMultipleChoices {
 			value = find(value, only)
 		}
@@ -224,7 +225,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(resourceVersion\\?":\\?)"\d+`), `$1"<revision>`},
 	{regexp.MustCompile(`\\?"annotations\\?":{\\?"kcp.io/cluster\\?":\\?"<cluster>\\?"},`), ""},
 	{regexp.MustCompile(`^(localhost|[\d.]+):\d{4,5}$`), "<server>"},
-	{regexp.MustCompile(`^\d+(\.\d+)?(ms|s|m|h)$`), "<age>"},
+	{regexp.MustCompile(`^(\d+(\.\d+)?(ms|s|m|h|d))+$`), "<age>"},
 	{regexp.MustCompile(`hash=[0-9A-F]{128}`), "hash=<hash>"},
 }
 
