@@ -205,6 +205,10 @@ e2e: build host-programs ## Start the host cluster and run the end-to-end tests 
 e2e-race: build clients ## Let four clients race for the same paths through two front proxies for ten minutes, while workspaces move.
 	KCP_BIN=$(BIN) KCP_RACE=10m $(TEST) -count=1 -v -timeout=20m -run=TestNoRequestOfARace ./test/e2e/sharding
 
+.PHONY: e2e-distant
+e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
+	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding
+
 .PHONY: e2e-nodes
 e2e-nodes: build host-programs ## Stop a node of the host cluster, and check that its pods are replaced, as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfLostNode ./test/e2e/host/rootshard
@@ -280,6 +284,15 @@ bench-fairness: ## Measure a client of one tenant alone, and next to 8 and 50 cl
 .PHONY: bench-sharded
 bench-sharded: ## Measure an installation of three shards through front proxies, compared with requests to a shard itself.
 	$(GO) run ./test/bench -sharded
+
+.PHONY: bench-against
+bench-against: ## Compare the server with another build of it: make bench-against OTHER=<directory with the other kcp>.
+	$(GO) run ./test/bench -short -against=$(OTHER)
+	$(GO) run ./test/bench -compare=10000 -against=$(OTHER)
+
+.PHONY: bench-thousand-shards
+bench-thousand-shards: ## Measure one front proxy and one cache server with 1,000 stand-ins of shards and 1,000,000 workspaces.
+	$(GO) run ./test/bench -standins=1000
 
 N ?= 10000
 .PHONY: bench-sharing

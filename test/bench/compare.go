@@ -38,9 +38,9 @@ type holder struct {
 }
 
 // compareWorkspaces creates n workspaces and, in turn, as many namespaces of a vanilla server. It prints the cost of both, and fails if
-// idle workspaces add goroutines or series. If profiles is a directory, it writes profiles of the creations there.
-func compareWorkspaces(ctx context.Context, n int, profiles string) error {
-	bin, dir, err := prepare()
+// idle workspaces add goroutines or series. With another kcp, that one gets workspaces too.
+func compareWorkspaces(ctx context.Context, n int, s scale) error {
+	bin, dir, err := prepareWith(s.programs()...)
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,16 @@ func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 		return err
 	}
 	defer func() { kcp.stop() }()
-	vanilla, err := holdNamespaces(ctx, bin, filepath.Join(dir, "vanilla"))
+	baseline, from := holdNamespaces, bin
+	if s.against != "" {
+		baseline, from = holdWorkspaces, s.against
+	}
+	vanilla, err := baseline(ctx, from, filepath.Join(dir, "vanilla"))
 	if err != nil {
 		return err
 	}
 	defer func() { vanilla.stop() }()
-	c := &comparison{holders: []*holder{kcp, vanilla}, n: n, profiles: profiles}
+	c := &comparison{holders: []*holder{kcp, vanilla}, n: n, profiles: s.profiles}
 	for _, measure := range []func(context.Context) ([]row, error){c.creations, c.idle, c.requests, c.restarts, c.deletion} {
 		more, err := measure(ctx)
 		if err != nil {
@@ -63,7 +67,7 @@ func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 		}
 		c.rows = append(c.rows, report(more)...)
 	}
-	printTable(os.Stdout, c.rows)
+	printTable(os.Stdout, s.named(c.rows))
 	return c.failed
 }
 

@@ -25,12 +25,49 @@ type scale struct {
 	tenants int
 	// crowd is the number of logical clusters on the server whose latency is compared with that of a server with few.
 	few, crowd int
+	// exports is the number of exports on another shard, and moved that of objects in a logical cluster that moves.
+	exports, moved int
 	// number of clusters that install the same ten definitions
 	definitionClusters int
 	// only are the loads to run. If it is nil, all loads and all other measurements run.
 	only *regexp.Regexp
 	// profiles is the directory for CPU profiles of every load, or empty for none.
 	profiles string
+	// against is the directory of another kcp, with which kcp is compared instead of a vanilla server; empty for none.
+	against string
+}
+
+// baseline starts the server with which kcp is compared.
+func (s scale) baseline(ctx context.Context, bin, dir string) (*process, error) {
+	if s.against == "" {
+		return startVanilla(ctx, bin, dir)
+	}
+	p, err := startKCP(ctx, s.against, dir)
+	if err == nil {
+		p.name = otherKCP.Baseline
+	}
+	return p, err
+}
+
+// programs are those that a run needs in the directory of programs.
+func (s scale) programs() []string {
+	if s.against == "" {
+		return withVanillaServer
+	}
+	return []string{"kcp"}
+}
+
+// otherKCP names the sides of a comparison with another kcp.
+var otherKCP = &pair{"kcp", "the other kcp"}
+
+// named names the sides of rows.
+func (s scale) named(rows []row) []row {
+	for i := range rows {
+		if s.against != "" {
+			rows[i].Pair = otherKCP
+		}
+	}
+	return rows
 }
 
 func main() {
@@ -46,6 +83,8 @@ func main() {
 	sharing := flag.Int("sharing", 0, "only measure an API that this number of logical clusters have bound")
 	fairness := flag.Bool("fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
 	sharded := flag.Bool("sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
+	standIns := flag.Int("standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
+	against := flag.String("against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
 	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
 	directory := flag.String(
 		"directory",
@@ -54,9 +93,11 @@ func main() {
 	)
 	svg := flag.String("svg", "", "file for the plot of a run with -workspaces")
 	flag.Parse()
-	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles}
+	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles,
+		exports: 10_000, moved: 10_000, against: *against}
 	if *short {
 		s.slice, s.rounds, s.tenants, s.crowd, s.definitionClusters = 500*time.Millisecond, 2, 200, 1000, 30
+		s.exports, s.moved = 1000, 1000
 	}
 	for flag, field := range map[*int]*int{crowd: &s.crowd, definitions: &s.definitionClusters, tenants: &s.tenants} {
 		if *flag > 0 {
@@ -79,6 +120,13 @@ func main() {
 		}
 		return
 	}
+	if *standIns > 0 {
+		if err := runStandins(ctx, *standIns, s); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *sharded {
 		if err := runSharded(ctx, s); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -94,7 +142,7 @@ func main() {
 		return
 	}
 	if *compare > 0 {
-		if err := compareWorkspaces(ctx, *compare, *profiles); err != nil {
+		if err := compareWorkspaces(ctx, *compare, s); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -123,7 +171,7 @@ func main() {
 
 // run runs all measurements.
 func run(ctx context.Context, s scale) ([]row, error) {
-	bin, dir, err := prepare()
+	bin, dir, err := prepareWith(s.programs()...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +197,7 @@ func run(ctx context.Context, s scale) ([]row, error) {
 		}
 		rows = append(rows, more...)
 	}
-	return rows, nil
+	return s.named(rows), nil
 }
 
 // coldStart repeatedly starts both servers with empty directories, and leaves the last ones running.
@@ -157,7 +205,7 @@ func coldStart(ctx context.Context, bin, dir string, s scale) (kcp, vanilla *pro
 	var took, memory [2][]float64
 	for round := range s.rounds {
 		var servers [2]*process
-		for i, start := range []func(context.Context, string, string) (*process, error){startKCP, startVanilla} {
+		for i, start := range []func(context.Context, string, string) (*process, error){startKCP, s.baseline} {
 			begin := time.Now()
 			servers[i], err = start(ctx, bin, filepath.Join(dir, fmt.Sprintf("%d-%d", round, i)))
 			if err != nil {

@@ -57,7 +57,7 @@ func runSharded(ctx context.Context, s scale) error {
 		return err
 	}
 	defer func() { printTable(os.Stdout, r.rows) }() // the available rows, if the rest fails
-	measures := []func(context.Context) error{r.requests, r.events, r.usable, r.elsewhere, r.changes}
+	measures := []func(context.Context) error{r.requests, r.events, r.usable, r.elsewhere, r.changes, r.moves, r.memoryOfExports}
 	for _, measure := range measures {
 		if err = measure(ctx); err != nil {
 			break
@@ -92,17 +92,23 @@ func (r *shardedRun) start(ctx context.Context, dir string) error {
 
 // locate lets direct use the name of the logical cluster: a shard alone does not know the path to it.
 func (r *shardedRun) locate(ctx context.Context) error {
-	client, err := r.admin.dynamic("root", 0)
-	if err != nil {
-		return err
-	}
-	ws, err := client.Resource(kcptest.Workspaces).Get(ctx, organization, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	name, _, _ := unstructured.NestedString(ws.Object, "spec", "cluster")
+	name, err := r.clusterOf(ctx, "root", organization)
 	r.direct.cluster = func(string) string { return "/clusters/" + name }
-	return nil
+	return err
+}
+
+// clusterOf returns the logical cluster of a workspace.
+func (r *shardedRun) clusterOf(ctx context.Context, parent, name string) (string, error) {
+	client, err := r.admin.dynamic(parent, 0)
+	if err != nil {
+		return "", err
+	}
+	ws, err := client.Resource(kcptest.Workspaces).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	cluster, _, err := unstructured.NestedString(ws.Object, "spec", "cluster")
+	return cluster, err
 }
 
 // at returns a process of an installation for clients of a user. pids are the processes whose processor time is measured.
@@ -329,18 +335,13 @@ func (p *process) publish(ctx context.Context, version int) error {
 		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"group": publishedGroup, "scope": "Namespaced", "versions": served,
-			"names": map[string]any{"plural": "parts", "singular": "part", "kind": "Part", "listKind": "PartList"},
+			"names": partNames,
 		},
 	})
 	if err != nil {
 		return err
 	}
-	export := map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": "parts"},
-		"spec": map[string]any{"resources": []any{map[string]any{
-			"group": publishedGroup, "name": "parts", "schema": name, "storage": map[string]any{"crd": map[string]any{}},
-		}}},
-	}
+	export := exportOf("parts", publishedGroup, name)
 	client, err := p.dynamic(busy, 0)
 	if err != nil {
 		return err
@@ -354,16 +355,34 @@ func (p *process) publish(ctx context.Context, version int) error {
 	return err
 }
 
+var partNames = map[string]any{"plural": "parts", "singular": "part", "kind": "Part", "listKind": "PartList"}
+
+// exportOf returns an export of parts.
+func exportOf(name, group, schema string) map[string]any {
+	return map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"resources": []any{map[string]any{
+			"group": group, "name": "parts", "schema": schema, "storage": map[string]any{"crd": map[string]any{}},
+		}}},
+	}
+}
+
+// bindingOf returns a binding to an export.
+func bindingOf(name, provider, export string) map[string]any {
+	return map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": provider, "name": export}}},
+	}
+}
+
 func partVersion(name string, storage bool) map[string]any {
 	return map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{"type": "object"}}
 }
 
 // bindPublished binds the export in the consumer.
 func (p *process) bindPublished(ctx context.Context) error {
-	_, err := p.send(ctx, 0, http.MethodPost, path(consumerPath)+"/apis/apis.kcp.io/v1alpha2/apibindings", map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": "parts"},
-		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": "root:" + organization, "name": "parts"}}},
-	})
+	_, err := p.send(ctx, 0, http.MethodPost, path(consumerPath)+"/apis/apis.kcp.io/v1alpha2/apibindings",
+		bindingOf("parts", "root:"+organization, "parts"))
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (r row) pair() pair {
 type latency struct{ P50, P99, CPU float64 }
 
 func latencyOf(l load) *latency {
+	if l == (load{}) {
+		return nil // it was not measured
+	}
 	return &latency{milliseconds(l.p50), milliseconds(l.p99), milliseconds(l.cpu)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	ProxyUsers []kcptest.User
 	// Relays puts a Relay in front of every process.
 	Relays bool
+	// Distance is the time by which the Relays prolong each round trip between two processes.
+	Distance time.Duration
 	// ShardFlags are further flags of every shard.
 	ShardFlags []string
 }

@@ -53,7 +53,7 @@ func (i *Installation) kubeconfigOf(p *Process, name string, certificate *Certif
 		return "", err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[p.Name] = &clientcmdapi.Cluster{Server: p.internalURL(), CertificateAuthorityData: ca}
+	config.Clusters[p.Name] = &clientcmdapi.Cluster{Server: p.InternalURL(), CertificateAuthorityData: ca}
 	config.Contexts[p.Name] = &clientcmdapi.Context{Cluster: p.Name}
 	if certificate != nil {
 		config.AuthInfos["peer"] = &clientcmdapi.AuthInfo{ClientCertificate: certificate.Cert, ClientKey: certificate.Key}

@@ -65,12 +65,13 @@ func (i *Installation) place(name string, port int) (p *Process, err error) {
 		if p.Relay, err = newRelay(fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 			return nil, err
 		}
+		p.Relay.Delay(i.options.Distance / 2)
 	}
 	return p, os.MkdirAll(p.Directory, 0o700)
 }
 
-// internalURL is the URL of the process for other processes.
-func (p *Process) internalURL() string {
+// InternalURL is the URL of the process for other processes.
+func (p *Process) InternalURL() string {
 	if p.Relay != nil {
 		return p.Relay.URL
 	}

@@ -26,7 +26,7 @@ func (i *Installation) configureShards() error {
 		}
 		shard.subcommand = "start"
 		shard.arguments = slices.Concat(shard.arguments, common, []string{
-			"--shard-name=" + shard.Name, "--shard-base-url=" + shard.internalURL(),
+			"--shard-name=" + shard.Name, "--shard-base-url=" + shard.InternalURL(),
 			"--shard-client-cert-file=" + peer.Cert, "--shard-client-key-file=" + peer.Key,
 		})
 		if shard.Name != Root {

@@ -25,7 +25,7 @@ func wantReason(err error, reason metav1.StatusReason) error {
 // separate starts an installation of one test, with a relay in front of each process.
 func separate(t *testing.T) *sharded.Installation {
 	t.Helper()
-	o := sharded.Options{Shards: 1, Proxies: 1, Relays: true}
+	o := sharded.Options{Shards: 1, Proxies: 1, Relays: true, Distance: distance}
 	o.Users, o.ProxyUsers = sharded.TestUsers()
 	i, err := sharded.Start(t.TempDir(), o)
 	if err != nil {
@@ -77,6 +77,8 @@ func TestDisasters(t *testing.T) {
 		here.undisturbed("network between two shards cut, on one")
 		there.undisturbed("network between two shards cut, on the other")
 	})
+
+	t.Run("all other processes are far away", func(t *testing.T) { farAway(t, i) })
 
 	t.Run("all restart together in any order", func(t *testing.T) {
 		_, cluster := on(t, i, other)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 	"github.com/kcplane/kcp/test/sharded"
@@ -35,9 +36,23 @@ func run(m *testing.M) int {
 }
 
 func options() sharded.Options {
-	o := sharded.Options{Shards: 2, Cache: true, Proxies: 2}
+	o := sharded.Options{Shards: 2, Cache: true, Proxies: 2, Distance: distance, Relays: distance > 0}
 	o.Users, o.ProxyUsers = sharded.TestUsers()
 	return o
+}
+
+// distance is the time by which each round trip between two processes takes longer: the value of KCP_DELAY, such as 150ms.
+var distance = parsedDistance(os.Getenv("KCP_DELAY"))
+
+func parsedDistance(text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic("KCP_DELAY: " + err.Error())
+	}
+	return d
 }
 
 // root returns the workspace root at the root shard.

@@ -25,8 +25,8 @@ func TestShardsRegisterInRoot(t *testing.T) {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, registered); err != nil {
 				return err
 			}
-			if registered.Spec.BaseURL != s.URL || registered.Spec.ExternalURL != installation.URL() {
-				return fmt.Errorf("its URLs are %v, want %s and %s", registered.Spec, s.URL, installation.URL())
+			if registered.Spec.BaseURL != s.InternalURL() || registered.Spec.ExternalURL != installation.URL() {
+				return fmt.Errorf("its URLs are %v, want %s and %s", registered.Spec, s.InternalURL(), installation.URL())
 			}
 			for _, c := range registered.Status.Conditions {
 				if c.Type == corev1alpha1.ShardReady && c.Status == metav1.ConditionTrue {

@@ -30,7 +30,7 @@ func urls(t *testing.T, provider *kcptest.Cluster, want ...*sharded.Process) map
 		for _, endpoint := range endpoints {
 			url := fmt.Sprint(endpoint.(map[string]any)["url"])
 			for _, s := range want {
-				if strings.HasPrefix(url, s.URL+"/") {
+				if strings.HasPrefix(url, s.InternalURL()+"/") {
 					found[s.Name] = url
 				}
 			}
@@ -60,7 +60,7 @@ func TestAProviderReadsItsConsumersAtAnEndpointOfEachShard(t *testing.T) {
 	}
 	found := urls(t, provider, one, two)
 	for _, s := range []*sharded.Process{one, two} {
-		view := s.Server().DynamicAt(t, kcptest.Masters, strings.TrimPrefix(found[s.Name], s.URL)+"/clusters/*").Resource(widgets)
+		view := s.Server().DynamicAt(t, kcptest.Masters, strings.TrimPrefix(found[s.Name], s.InternalURL())+"/clusters/*").Resource(widgets)
 		kcptest.Eventually(t, "the provider reads its consumers on "+s.Name, func(ctx context.Context) error {
 			list, err := view.List(ctx, metav1.ListOptions{})
 			if err == nil && (len(list.Items) != 1 || list.Items[0].GetName() != "of-"+s.Name) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +30,9 @@ type traffic struct {
 	acknowledged map[string]string // name → UID
 	lastSuccess  time.Time
 	longestGap   time.Duration
-	failures     []error
+	// took are the durations of the steps that have succeeded, each of two requests.
+	took     []time.Duration
+	failures []error
 }
 
 // pause is the time between two writes: many more than one in the time that a process takes to stop.
@@ -47,7 +50,8 @@ func begin(t *testing.T, cluster *kcptest.Cluster, user kcptest.User) *traffic {
 	first := make(chan struct{})
 	r.done.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			r.record(r.writeAndRead(ctx, fmt.Sprintf("traffic-%d", n)))
+			began := time.Now()
+			r.record(r.writeAndRead(ctx, fmt.Sprintf("traffic-%d", n)), time.Since(began))
 			if n == 0 {
 				close(first)
 			}
@@ -84,13 +88,13 @@ func (r *traffic) writeAndRead(ctx context.Context, name string) error {
 }
 
 // record records the result of one step.
-func (r *traffic) record(err error) {
+func (r *traffic) record(err error, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if err == nil {
 		r.longestGap = max(r.longestGap, now.Sub(r.lastSuccess))
-		r.lastSuccess = now
+		r.lastSuccess, r.took = now, append(r.took, took)
 		return
 	}
 	if errors.Is(err, context.Canceled) {
@@ -102,6 +106,32 @@ func (r *traffic) record(err error) {
 			r.t.Errorf("a request was answered %d, which clients do not repeat: %v", code, err)
 		}
 	}
+}
+
+// median returns the median duration of the next n steps.
+func (r *traffic) median(n int) time.Duration {
+	r.t.Helper()
+	r.mu.Lock()
+	r.took = nil
+	r.mu.Unlock()
+	var next []time.Duration
+	kcptest.Eventually(r.t, "reads and writes succeed", func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if next = slices.Clone(r.took); len(next) < n {
+			return fmt.Errorf("%d of %d have succeeded; %d failures", len(next), n, len(r.failures))
+		}
+		return nil
+	})
+	return middle(next)
+}
+
+// middle returns the median of durations.
+func middle(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
 // proceed returns when the traffic has succeeded once more.
@@ -148,7 +178,8 @@ func (r *traffic) finish() (longestGap time.Duration, failures []error) {
 func (r *traffic) undisturbed(row string) {
 	r.t.Helper()
 	gap, failures := r.finish()
-	r.t.Logf("%s: %d objects written, longest gap %s", row, len(r.acknowledged), gap.Round(time.Millisecond))
+	r.t.Logf("%s: %d objects written, longest gap %s, median of a write and a read %s", row, len(r.acknowledged), gap.Round(time.Millisecond),
+		middle(r.took).Round(10*time.Microsecond))
 	if len(failures) > 0 {
 		r.t.Errorf("%s: %d requests failed, the first: %v", row, len(failures), failures[0])
 	}

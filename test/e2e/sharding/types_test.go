@@ -106,7 +106,7 @@ func TestAControllerOfATypeSeesTheWorkspacesOnEachShard(t *testing.T) {
 		}
 		urls := fmt.Sprint(found.Object["status"])
 		for _, s := range installation.Shards {
-			if !strings.Contains(urls, s.URL+"/services/initializingworkspaces/"+id) {
+			if !strings.Contains(urls, s.InternalURL()+"/services/initializingworkspaces/"+id) {
 				return fmt.Errorf("got %s", urls)
 			}
 		}

@@ -1,0 +1,421 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
+)
+
+const (
+	// changesPerSecond is the rate of new workspaces, of which lagSamples are measured in each second.
+	changesPerSecond, lagSamples = 1000, 10
+	// idleFor is how long an idle process is observed.
+	idleFor = 10 * time.Second
+	// fedChanges is the number of changes whose way to all shards is measured.
+	fedChanges = 20
+)
+
+// standinsRun measures a front proxy and a cache server with stand-ins of shards.
+type standinsRun struct {
+	scale    scale
+	dir      string
+	pki      *sharded.PKI
+	all      *standins
+	proxy    *process
+	rows     []row
+	stopping []func()
+}
+
+// runStandins measures one front proxy and one cache server, each with n stand-ins of shards.
+func runStandins(ctx context.Context, n int, s scale) error {
+	bin, dir, err := prepareWith("kcp")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Setenv("KCP_BIN", bin); err != nil {
+		return err
+	}
+	r := &standinsRun{scale: s, dir: dir, all: newStandins(n)}
+	defer func() {
+		for _, stop := range r.stopping {
+			stop()
+		}
+		printTable(os.Stdout, r.rows)
+	}()
+	if r.pki, err = sharded.NewPKI(filepath.Join(dir, "pki")); err != nil {
+		return err
+	}
+	if err := r.serve(); err != nil {
+		return err
+	}
+	for _, measure := range []func(context.Context) error{r.proxies, r.through, r.idleProxy, r.lag, r.feed} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofStandins names the sides of the rows.
+var ofStandins = &pair{"kcp", "baseline"}
+
+func (r *standinsRun) add(rows ...row) {
+	for i := range rows {
+		rows[i].Pair = ofStandins
+	}
+	r.rows = append(r.rows, report(rows)...)
+}
+
+// serve serves all stand-ins, each at a port of its own.
+func (r *standinsRun) serve() error {
+	serving, err := r.pki.Serve("standin")
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(serving.Cert, serving.Key)
+	if err != nil {
+		return err
+	}
+	r.all.server = &http.Server{
+		Handler: r.all, ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert},
+	}
+	for _, s := range r.all.shards {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		var port int
+		s.url, port = urlOf(l)
+		r.all.byPort[port] = s
+		go func() { _ = r.all.server.ServeTLS(l, "", "") }()
+	}
+	r.stopping = append(r.stopping, func() { _ = r.all.server.Close() })
+	return nil
+}
+
+// begin starts a program of kcp, and returns when it is ready.
+func (r *standinsRun) begin(ctx context.Context, user kcptest.User, subcommand string, flags ...string) (*process, error) {
+	port, err := kcptest.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	serving, err := r.pki.Serve(subcommand)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		subcommand, "--root-directory=" + filepath.Join(r.dir, subcommand), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + serving.Cert, "--tls-private-key-file=" + serving.Key,
+	}, flags...)
+	started, err := kcptest.BeginProcess(subcommand, filepath.Join(r.dir, subcommand+".log"), "kcp", args...)
+	if err != nil {
+		return nil, err
+	}
+	r.stopping = append(r.stopping, started.Kill)
+	tlsConfig := rest.TLSClientConfig{CAFile: r.pki.Serving.File}
+	if user.Token == "" {
+		admin, err := r.pki.Client(user)
+		if err != nil {
+			return nil, err
+		}
+		tlsConfig.CertFile, tlsConfig.KeyFile = admin.Cert, admin.Key
+	}
+	p := &process{name: subcommand, others: []int{started.ID()}, config: &rest.Config{
+		Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: user.Token, QPS: -1, TLSClientConfig: tlsConfig,
+	}}
+	return p, p.ready(ctx)
+}
+
+// startProxy starts a front proxy, and returns how long it takes until its index is complete.
+func (r *standinsRun) startProxy(ctx context.Context) (time.Duration, error) {
+	peer, err := r.pki.Peer(sharded.KindProxy, "proxy-1")
+	if err != nil {
+		return 0, err
+	}
+	ca, err := os.ReadFile(r.pki.Serving.File)
+	if err != nil {
+		return 0, err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[rootShard] = &clientcmdapi.Cluster{Server: r.all.shards[0].url, CertificateAuthorityData: ca}
+	config.AuthInfos[rootShard] = &clientcmdapi.AuthInfo{ClientCertificate: peer.Cert, ClientKey: peer.Key}
+	config.Contexts[rootShard] = &clientcmdapi.Context{Cluster: rootShard, AuthInfo: rootShard}
+	config.CurrentContext = rootShard
+	kubeconfig, tokens := filepath.Join(r.dir, "proxy.kubeconfig"), filepath.Join(r.dir, "proxy-tokens.csv")
+	if err := errors.Join(clientcmd.WriteToFile(*config, kubeconfig), kcptest.WriteTokens(tokens, kcptest.Alice)); err != nil {
+		return 0, err
+	}
+	return took(func() error {
+		r.proxy, err = r.begin(ctx, kcptest.Alice, "front-proxy", "--root-kubeconfig="+kubeconfig, "--token-auth-file="+tokens)
+		return err
+	})
+}
+
+// proxies measures the start of a front proxy with all shards, and its index.
+func (r *standinsRun) proxies(ctx context.Context) error {
+	shards := len(r.all.shards) - 1
+	want := 1 + shards*organizationsEach*(1+workspacesEach)
+	for _, when := range []string{"first start", "start with stored state"} {
+		if r.proxy != nil {
+			last := len(r.stopping) - 1
+			r.stopping[last]()
+			r.stopping = r.stopping[:last]
+		}
+		d, err := r.startProxy(ctx)
+		if err != nil {
+			return err
+		}
+		clusters, err := r.proxy.metric(ctx, "indexed_logicalclusters")
+		if err == nil && int(clusters) != want {
+			err = fmt.Errorf("the index has %.0f logical clusters, want %d", clusters, want)
+		}
+		if err != nil {
+			return err
+		}
+		r.add(row{What: fmt.Sprintf("front proxy, %s: index complete with %d workspaces of %d shards", when, want, shards), Unit: "s",
+			Ours: d.Seconds(), Budget: "≤ 5 s", Met: d <= 5*time.Second})
+	}
+	bytes, err := r.proxy.metric(ctx, "kcp_front_proxy_index_bytes")
+	each := bytes / float64(want)
+	r.add(row{What: "index for each workspace", Unit: "bytes", Ours: each, Budget: "≤ 100", Met: each <= 100},
+		row{What: "resident memory of the front proxy", Unit: "MiB", Ours: r.proxy.resident() / (1 << 20)})
+	return err
+}
+
+// through measures requests through the front proxy to all shards, beside the same requests to the stand-ins themselves.
+func (r *standinsRun) through(ctx context.Context) error {
+	direct := &process{name: "stand-in", others: []int{os.Getpid()}, config: rest.CopyConfig(r.proxy.config)}
+	direct.config.Host = r.all.shards[1].url
+	if err := direct.connect(); err != nil {
+		return err
+	}
+	get := func(p *process) operation {
+		return operation{name: "get", do: func(ctx context.Context, c, _ int) error {
+			shard := 1 + rand.IntN(len(r.all.shards)-1)
+			_, err := p.send(ctx, c, http.MethodGet, workspacePath(shard, rand.IntN(organizationsEach), rand.IntN(workspacesEach))+"/api/v1", nil)
+			return err
+		}}
+	}
+	for _, clients := range []int{1, 32} {
+		what := fmt.Sprintf("get in a random workspace, %d clients", clients)
+		got, err := alternate(ctx, []*process{r.proxy, direct}, clients, r.scale, what, get)
+		if err != nil {
+			return err
+		}
+		r.add(throughputRow(what+" (second column: a stand-in without a front proxy)", "1/s", got[0], got[1], 0))
+	}
+	return nil
+}
+
+// busyness returns the share of one processor that a process uses while f runs.
+func busyness(p *process, f func() error) (float64, error) {
+	before, began := p.cpu(), time.Now()
+	err := f()
+	return 100 * float64(p.cpu()-before) / float64(time.Since(began)), err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// idleProxy measures what bookmarks cost.
+func (r *standinsRun) idleProxy(ctx context.Context) error {
+	if err := pause(ctx, idleFor/2); err != nil {
+		return err
+	}
+	share, err := busyness(r.proxy, func() error { return pause(ctx, idleFor) })
+	r.add(row{What: fmt.Sprintf("processor time of the idle front proxy, %d bookmarks a second", len(r.all.shards)), Unit: "%", Ours: share})
+	return err
+}
+
+// lag measures how long after a shard has said so a new workspace is in the index, at a constant rate of changes.
+func (r *standinsRun) lag(ctx context.Context) error {
+	var mu sync.Mutex
+	var all []time.Duration
+	var sampled errgroup.Group
+	asked := r.all.asked.Load()
+	share, err := busyness(r.proxy, func() error {
+		_, err := pace(ctx, changesPerSecond, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+			shard, org := 1+i%(len(r.all.shards)-1), i%organizationsEach
+			p := workspaceAt(shard, org, workspacesEach+i)
+			r.all.shards[shard].add(p)
+			if i%(changesPerSecond/lagSamples) != 0 {
+				return 0, nil
+			}
+			sampled.Go(func() error {
+				d, err := took(func() error { return r.indexed(ctx, workspacePath(shard, org, workspacesEach+i)) })
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, d)
+				return err
+			})
+			return 0, nil
+		})
+		return errors.Join(err, sampled.Wait())
+	})
+	if err != nil {
+		return err
+	}
+	l := summarize(all, time.Second)
+	r.add(limit(fmt.Sprintf("lag of the index at %d changes a second: p99 of %d (p50 %s ms, %d of them asked the shard)", changesPerSecond, len(all),
+		number(milliseconds(l.p50)), r.all.asked.Load()-asked), l.p99, time.Second),
+		row{What: "processor time of the front proxy during that", Unit: "%", Ours: share})
+	return nil
+}
+
+// indexed returns when the front proxy forwards requests for a workspace. Stand-ins answer no question about new workspaces.
+func (r *standinsRun) indexed(ctx context.Context, workspace string) error {
+	for {
+		code, answer, err := r.proxy.do(ctx, 0, http.MethodGet, workspace+"/api/v1", "")
+		switch {
+		case err != nil || code == http.StatusOK:
+			return err
+		case code != http.StatusForbidden && code != http.StatusTooManyRequests:
+			return fmt.Errorf("%s: %d %s", workspace, code, answer)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// feed measures a cache server from which all shards read what all offer.
+func (r *standinsRun) feed(ctx context.Context) error {
+	cache, err := r.begin(ctx, kcptest.User{Name: "admin", Groups: []string{"system:masters"}}, "cache-server",
+		"--peer-client-ca-file="+r.pki.Peers.File, "--client-ca-file="+r.pki.Clients.File)
+	if err != nil {
+		return err
+	}
+	f := &fed{}
+	var feeders []*feeder
+	for _, s := range r.all.shards {
+		feeder, err := newFeeder(r.pki, s.name, cache.config.Host, f)
+		if err != nil {
+			return err
+		}
+		feeders = append(feeders, feeder)
+	}
+	if err := r.offer(ctx, feeders); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	following, followed := errgroup.WithContext(ctx)
+	defer func() {
+		cancel()
+		_ = following.Wait()
+	}()
+	if err := r.followAll(followed, following, cache, feeders, f); err != nil {
+		return err
+	}
+	return errors.Join(r.idleCache(followed, cache, f), r.spread(followed, feeders, f))
+}
+
+// offer lets all shards offer their organizations, each with an export and its schema, and root where they are.
+func (r *standinsRun) offer(ctx context.Context, feeders []*feeder) error {
+	shards := len(feeders) - 1
+	n := shards * organizationsEach
+	spec := map[string]any{"payload": payload[:512]}
+	l, err := count(ctx, makers, n, func(ctx context.Context, _, i int) error {
+		shard, org := 1+i/organizationsEach, i%organizationsEach
+		p := organizationAt(shard, org)
+		f := feeders[shard]
+		return errors.Join(
+			feeders[0].offer(ctx, http.MethodPost, rootShard, "tenancy.kcp.io/v1alpha1/workspaces", "Workspace", p.name, 1, spec),
+			f.offer(ctx, http.MethodPost, p.cluster, "core.kcp.io/v1alpha1/logicalclusters", "LogicalCluster", "cluster", 1, spec),
+			f.offer(ctx, http.MethodPost, p.cluster, "apis.kcp.io/v1alpha1/apiresourceschemas", "APIResourceSchema", "v1.parts.example.com", 1, spec),
+			f.offer(ctx, http.MethodPost, p.cluster, "apis.kcp.io/v1alpha2/apiexports", "APIExport", "parts", 1, spec))
+	})
+	r.add(row{What: fmt.Sprintf("cache server: %d organizations with an export offered by %d shards, 4 objects each", n, shards), Unit: "objects/s",
+		Ours: 4 * l.perSecond})
+	return err
+}
+
+// followAll lets all shards start at once.
+func (r *standinsRun) followAll(ctx context.Context, group *errgroup.Group, cache *process, feeders []*feeder, f *fed) error {
+	var open sync.WaitGroup
+	open.Add(len(feeders) * len(fedKinds))
+	before := cache.cpu()
+	d, err := took(func() error {
+		for _, feeder := range feeders {
+			feeder.followAll(ctx, group, open.Done)
+		}
+		all := make(chan struct{})
+		go func() {
+			open.Wait()
+			close(all)
+		}()
+		for {
+			select {
+			case <-all:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(10 * time.Second):
+				progress("%d of %d watches are open, %d MiB read, the cache server has %.0f MiB", f.watches.Load(), len(feeders)*len(fedKinds),
+					f.bytes.Load()>>20, cache.resident()/(1<<20))
+			}
+		}
+	})
+	r.add(row{What: fmt.Sprintf("cache server: all %d shards start at once, until each has read everything and watches", len(feeders)), Unit: "s",
+		Ours: d.Seconds()},
+		row{What: "bytes read by all of them", Unit: "MiB", Ours: float64(f.bytes.Load() >> 20)},
+		row{What: "processor time of the cache server during that", Unit: "s", Ours: (cache.cpu() - before).Seconds()},
+		row{What: fmt.Sprintf("resident memory of the cache server with %d watches", f.watches.Load()), Unit: "MiB", Ours: cache.resident() / (1 << 20)})
+	return err
+}
+
+// idleCache measures what bookmarks cost.
+func (r *standinsRun) idleCache(ctx context.Context, cache *process, f *fed) error {
+	before := f.bookmarks.Load()
+	share, err := busyness(cache, func() error { return pause(ctx, idleFor) })
+	each := float64(f.bookmarks.Load()-before) / idleFor.Seconds()
+	r.add(row{What: fmt.Sprintf("processor time of the idle cache server, %.0f bookmarks a second", each), Unit: "%", Ours: share})
+	return err
+}
+
+// spread measures how long a change takes until all shards have it.
+func (r *standinsRun) spread(ctx context.Context, feeders []*feeder, f *fed) error {
+	var all []time.Duration
+	for i := range fedChanges {
+		shard := 1 + rand.IntN(len(feeders)-1)
+		want := f.heard.Load() + int64(len(feeders))
+		d, err := took(func() error {
+			err := feeders[shard].offer(ctx, http.MethodPost, organizationAt(shard, 0).cluster, "apis.kcp.io/v1alpha2/apiexports", "APIExport",
+				fmt.Sprintf("measured-change-%d", i), 2, nil)
+			for err == nil && f.heard.Load() < want {
+				err = pause(ctx, time.Millisecond)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		all = append(all, d)
+	}
+	l := summarize(all, time.Second)
+	r.add(limit(fmt.Sprintf("change of an export until all %d shards have it: p99 (p50 %s ms)", len(feeders), number(milliseconds(l.p50))), l.p99,
+		500*time.Millisecond))
+	return nil
+}
