@@ -3,13 +3,16 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +43,10 @@ type feeder struct {
 
 // fed are the figures of all feeders.
 type fed struct {
+	// ends are the ends of pages by the hash of the page as it was sent, which is compressed. Shards decompress each one; here, one feeder does
+	// so for all, because all of them share two processors with the cache server.
+	ends sync.Map
+	seed maphash.Seed
 	// bytes were read in lists, and events in watches, of which some are bookmarks. heard is the number of events of the measured change.
 	bytes, events, bookmarks, heard atomic.Int64
 	// watches are open.
@@ -57,7 +64,7 @@ func newFeeder(pki *sharded.PKI, shard, url string, f *fed) (*feeder, error) {
 		return nil, err
 	}
 	config := &tls.Config{RootCAs: pki.Serving.Pool(), Certificates: []tls.Certificate{pair}}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true} // see fed.ends
 	return &feeder{shard: shard, url: url, client: &http.Client{Transport: transport}, fed: f}, nil
 }
 
@@ -72,6 +79,7 @@ func (f *feeder) do(ctx context.Context, method, path string, body any) (*http.R
 			return nil, err
 		}
 		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept-Encoding", "gzip")
 		response, err := f.client.Do(request)
 		if err != nil {
 			return nil, err
@@ -134,23 +142,46 @@ func (f *feeder) list(ctx context.Context, resource string) (version string, err
 		if err != nil {
 			return "", err
 		}
-		last := &tail{}
-		n, err := io.Copy(last, response.Body)
-		_ = response.Body.Close()
+		last, err := f.end(response)
 		if err != nil {
 			return "", err
 		}
-		f.fed.bytes.Add(n)
-		found := listVersion.FindSubmatch(last.kept)
+		found := listVersion.FindSubmatch(last)
 		if found == nil {
-			return "", fmt.Errorf("the list of %s has no resource version at its end: %s", resource, last.kept)
+			return "", fmt.Errorf("the list of %s has no resource version at its end: %s", resource, last)
 		}
-		more := continueToken.FindSubmatch(last.kept)
+		more := continueToken.FindSubmatch(last)
 		if more == nil {
 			return string(found[1]), nil
 		}
 		query = "?limit=500&continue=" + string(more[1])
 	}
+}
+
+// end returns the end of a page.
+func (f *feeder) end(response *http.Response) ([]byte, error) {
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	f.fed.bytes.Add(int64(len(content)))
+	hash := maphash.Bytes(f.fed.seed, content)
+	if known, ok := f.fed.ends.Load(hash); ok {
+		return known.([]byte), nil
+	}
+	var plain io.Reader = bytes.NewReader(content)
+	if response.Header.Get("Content-Encoding") == "gzip" {
+		if plain, err = gzip.NewReader(plain); err != nil {
+			return nil, err
+		}
+	}
+	last := &tail{}
+	if _, err := io.Copy(last, plain); err != nil {
+		return nil, err
+	}
+	f.fed.ends.Store(hash, last.kept)
+	return last.kept, nil
 }
 
 // tail keeps the end of what is written.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -308,7 +310,7 @@ func (r *standinsRun) feed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := &fed{}
+	f := &fed{seed: maphash.MakeSeed()}
 	var feeders []*feeder
 	for _, s := range r.all.shards {
 		feeder, err := newFeeder(r.pki, s.name, cache.config.Host, f)
@@ -336,11 +338,10 @@ func (r *standinsRun) feed(ctx context.Context) error {
 func (r *standinsRun) offer(ctx context.Context, feeders []*feeder) error {
 	shards := len(feeders) - 1
 	n := shards * organizationsEach
-	spec := map[string]any{"payload": payload[:512]}
 	l, err := count(ctx, makers, n, func(ctx context.Context, _, i int) error {
 		shard, org := 1+i/organizationsEach, i%organizationsEach
 		p := organizationAt(shard, org)
-		f := feeders[shard]
+		f, spec := feeders[shard], specOf(p.cluster)
 		return errors.Join(
 			feeders[0].offer(ctx, http.MethodPost, rootShard, "tenancy.kcp.io/v1alpha1/workspaces", "Workspace", p.name, 1, spec),
 			f.offer(ctx, http.MethodPost, p.cluster, "core.kcp.io/v1alpha1/logicalclusters", "LogicalCluster", "cluster", 1, spec),
@@ -350,6 +351,16 @@ func (r *standinsRun) offer(ctx context.Context, feeders []*feeder) error {
 	r.add(row{What: fmt.Sprintf("cache server: %d organizations with an export offered by %d shards, 4 objects each", n, shards), Unit: "objects/s",
 		Ours: 4 * l.perSecond})
 	return err
+}
+
+// specOf returns a specification of some hundred bytes, of which a compression leaves a part as of others.
+func specOf(cluster string) map[string]any {
+	spec := map[string]any{}
+	for i := range 8 {
+		hash := sha256.Sum256([]byte(fmt.Sprint(cluster, i)))
+		spec[fmt.Sprintf("field%d", i)] = fmt.Sprintf("%s-%x", cluster, hash[:4*(i%4)])
+	}
+	return spec
 }
 
 // followAll lets all shards start at once.

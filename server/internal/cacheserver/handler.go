@@ -55,6 +55,7 @@ type Handler struct {
 	access    access
 	limits    *limits
 	resources *resources
+	pages     *pages
 
 	mu       sync.Mutex
 	instance string // empty until it is known
@@ -71,7 +72,7 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{
-		config: config, limits: l, resources: all,
+		config: config, limits: l, resources: all, pages: newPages(config.Clock),
 		access: access{administrators: config.Administrators, administratorsWrite: config.AdministratorsWrite},
 	}
 	if config.Peers != nil {
@@ -101,6 +102,7 @@ func (h *Handler) Run(ctx context.Context) {
 			return
 		case <-h.config.Clock.After(bookmarkInterval):
 		}
+		h.pages.expire()
 		if err := h.config.Backend.Progress(ctx); err != nil {
 			klog.FromContext(ctx).V(2).Info("Requesting progress of watches failed", decisionlog.Reason, err)
 		}
@@ -189,7 +191,11 @@ func (h *Handler) instanceID(ctx context.Context) (string, error) {
 func (h *Handler) serveResource(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string) error {
 	switch verb {
 	case "list", "watch":
-		handlers.ListResource(found, found, found.scope, false, minWatch).ServeHTTP(w, r)
+		read := handlers.ListResource(found, found, found.scope, false, minWatch)
+		if verb == "list" && t.place == (storage.Place{}) {
+			return h.pages.serve(w, r, read)
+		}
+		read.ServeHTTP(w, r)
 		return nil
 	case "get":
 		if !t.one() {

@@ -19,8 +19,9 @@ const (
 // called another process would take longer by the whole distance, whatever else the machine does.
 func farAway(t *testing.T, i *sharded.Installation) {
 	other := i.Shards[1]
-	name, cluster := on(t, i, other)
+	_, cluster := on(t, i, other)
 	direct := begin(t, cluster, kcptest.Alice)
+	name, _ := on(t, i, other)
 	proxied := begin(t, i.Proxies[0].Server().Named("root:"+name), kcptest.Alice)
 	move := func(distance time.Duration) {
 		for _, p := range i.Processes() {
