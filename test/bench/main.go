@@ -44,7 +44,7 @@ func (s scale) baseline(ctx context.Context, bin, dir string) (*process, error) 
 	}
 	p, err := startKCP(ctx, s.against, dir)
 	if err == nil {
-		p.name = otherKCP.Baseline
+		p.name = "other"
 	}
 	return p, err
 }

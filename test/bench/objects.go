@@ -18,7 +18,9 @@ var payload = strings.Repeat("x", 1024)
 
 // objects are requests for objects of one type, by the number of the client.
 type objects struct {
-	kind   string
+	kind string
+	// server is part of the names of the objects that are read and updated: another server may share the cluster.
+	server string
 	create func(ctx context.Context, client int, namespace, name, payload string) error
 	update func(ctx context.Context, client int, namespace, name, payload string) error
 	get    func(ctx context.Context, client int, namespace, name string, options metav1.GetOptions) error
@@ -33,7 +35,7 @@ func (o objects) prepare(ctx context.Context) (objects, error) {
 		}
 	}
 	for client := range connections {
-		if err := o.create(ctx, 0, "default", fixed(client), payload); ignoreExists(err) != nil {
+		if err := o.create(ctx, 0, "default", o.fixed(client), payload); ignoreExists(err) != nil {
 			return o, err
 		}
 	}
@@ -41,6 +43,8 @@ func (o objects) prepare(ctx context.Context) (objects, error) {
 }
 
 func fixed(client int) string { return fmt.Sprintf("fixed-%d", client) }
+
+func (o objects) fixed(client int) string { return o.server + "-" + fixed(client) }
 
 var began = time.Now()
 
@@ -53,13 +57,13 @@ func (o objects) operations() []operation {
 	return []operation{
 		{"create a " + o.kind, func(ctx context.Context, c, i int) error { return o.create(ctx, c, "default", fresh(c, i), payload) }},
 		{"update a " + o.kind, func(ctx context.Context, c, i int) error {
-			return o.update(ctx, c, "default", fixed(c), fresh(c, i)+payload)
+			return o.update(ctx, c, "default", o.fixed(c), fresh(c, i)+payload)
 		}},
 		{"get a " + o.kind, func(ctx context.Context, c, _ int) error {
-			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{})
+			return o.get(ctx, c, "default", o.fixed(c), metav1.GetOptions{})
 		}},
 		{"get a " + o.kind + " of any version", func(ctx context.Context, c, _ int) error {
-			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{ResourceVersion: anyVersion})
+			return o.get(ctx, c, "default", o.fixed(c), metav1.GetOptions{ResourceVersion: anyVersion})
 		}},
 		{fmt.Sprintf("list %d %ss", listedCount, o.kind), func(ctx context.Context, c, _ int) error {
 			return o.list(ctx, c, listed, metav1.ListOptions{})
@@ -90,7 +94,7 @@ func (p *process) configMaps(ctx context.Context, cluster string) (objects, erro
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"payload": payload}}
 	}
 	return objects{
-		kind: "ConfigMap",
+		kind: "ConfigMap", server: p.name,
 		create: func(ctx context.Context, c int, namespace, name, payload string) error {
 			_, err := clients[c].ConfigMaps(namespace).Create(ctx, object(name, payload), metav1.CreateOptions{})
 			return err
@@ -131,7 +135,7 @@ func (p *process) customResources(ctx context.Context, cluster string) (objects,
 	}
 	versions := make([]string, connections) // of the object of each client
 	return objects{
-		kind: "custom resource",
+		kind: "custom resource", server: p.name,
 		create: func(ctx context.Context, c int, namespace, name, payload string) error {
 			_, err := clients[c].Namespace(namespace).Create(ctx, object(name, payload), metav1.CreateOptions{})
 			return err
