@@ -2,6 +2,7 @@ package cacheserver
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -124,14 +125,36 @@ func TestKeptPagesAreBounded(t *testing.T) {
 	}
 }
 
+// waiting is the context of a request that waits for a page: who waits asks for its end, too.
+type waiting struct {
+	context.Context
+	begun *sync.WaitGroup
+	once  sync.Once
+}
+
+func (w *waiting) Done() <-chan struct{} {
+	w.once.Do(w.begun.Done)
+	return w.Context.Done()
+}
+
 func TestAPageIsReadOnceForAllWhoWait(t *testing.T) {
+	const clients = 10
 	l, p := &listing{code: http.StatusOK, gate: make(chan struct{})}, newPages(testclock.NewFakeClock(began))
-	var waiting sync.WaitGroup
-	for range 10 {
-		waiting.Go(func() { l.page(t, p, "/list?resourceVersion=0") })
+	var begun, answered sync.WaitGroup
+	begun.Add(clients)
+	for range clients {
+		r := httptest.NewRequest(http.MethodGet, "/list?resourceVersion=0", nil)
+		r = r.WithContext(&waiting{Context: t.Context(), begun: &begun})
+		answered.Go(func() {
+			w := httptest.NewRecorder()
+			if err := p.serve(w, r, l); err != nil || w.Body.Len() == 0 {
+				t.Errorf("got %q, %v", w.Body, err)
+			}
+		})
 	}
+	begun.Wait()
 	close(l.gate)
-	waiting.Wait()
+	answered.Wait()
 	if n := l.reads.Load(); n != 1 {
 		t.Errorf("the page was read %d times", n)
 	}

@@ -119,8 +119,9 @@ func (s *server) connect(table *index.Table) error {
 		return err
 	}
 	p.files.Store(loaded)
+	turns := tree.NewTurns()
 	s.shards.follow = func(ctx context.Context, shard string, sink tree.Sink) {
-		tree.Follow(ctx, currentPeers{&p.files}, shard, sink)
+		tree.Follow(ctx, currentPeers{&p.files}, turns, shard, sink)
 	}
 	p.resolver = questions.New(questions.Config{
 		Index: table, Shards: s.shards.Names, Clock: clock.RealClock{}, Asked: p.metrics.asked,

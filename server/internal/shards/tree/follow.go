@@ -35,8 +35,10 @@ type Streams interface {
 
 // Follow delivers the tree of a shard to sink until ctx ends. It resumes the stream after an interruption, with increasing delays while the
 // shard does not respond.
-func Follow(ctx context.Context, streams Streams, shard string, sink Sink) {
-	f := &follower{streams: streams, shard: shard, sink: sink, clock: clock.RealClock{}}
+//
+// turns are those of all streams of this process.
+func Follow(ctx context.Context, streams Streams, turns Turns, shard string, sink Sink) {
+	f := &follower{streams: streams, turns: turns, shard: shard, sink: sink, clock: clock.RealClock{}}
 	f.run(ctx)
 }
 
@@ -48,6 +50,7 @@ func Follow(ctx context.Context, streams Streams, shard string, sink Sink) {
 //   - Nothing is delivered from a stream of another shard.
 type follower struct {
 	streams Streams
+	turns   Turns
 	shard   string
 	sink    Sink
 	clock   clock.WithDelayedExecution
@@ -89,9 +92,15 @@ func (f *follower) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.settled, f.greeted, f.snapshot = false, false, false
+	release, err := f.turns.take(ctx, f.clock)
+	if err != nil {
+		return err
+	}
+	defer release()
 	idle := f.clock.AfterFunc(idleTimeout, func() { cancel(errSilent) })
 	defer idle.Stop()
 	stream, err := f.streams.Stream(ctx, f.shard, Call, url.Values{"token": {f.token.String()}})
+	release()
 	if err != nil {
 		return cause(ctx, err)
 	}
