@@ -81,10 +81,13 @@ func (t Target) name() string {
 }
 
 // Hops is a RoundTripper for requests with a Route. It is the only one that follows markers, and clients never see them.
-type Hops struct{ held chan struct{} }
+type Hops struct {
+	held     chan struct{}
+	patience time.Duration
+}
 
 // NewHops returns Hops that hold few requests at a time.
-func NewHops() Hops { return Hops{held: make(chan struct{}, maxHeld)} }
+func NewHops() Hops { return Hops{held: make(chan struct{}, maxHeld), patience: abandonedFor} }
 
 // RoundTrip implements http.RoundTripper.
 func (h Hops) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -100,7 +103,7 @@ func (h Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 	target, moving := route.Target, pauses{held: h.held}
 	defer moving.end()
 	for hop := 0; ; hop++ {
-		response, err := send(r, kept, target, route.Sent)
+		response, err := h.send(r, kept, target, route.Sent)
 		if err != nil {
 			return nil, err
 		}
@@ -192,13 +195,16 @@ func markerOf(response *http.Response, t Target) (m tree.Marker, marked bool, er
 }
 
 // send sends a request once. It tries again if the request did not reach the target.
-func send(r *http.Request, kept *body, t Target, sent func(Target)) (*http.Response, error) {
+func (h Hops) send(r *http.Request, kept *body, t Target, sent func(Target)) (*http.Response, error) {
 	transport := t.Via.plain()
 	if httpstream.IsUpgradeRequest(r) {
 		transport = t.Via.upgrades()
 	}
+	ctx, answered := patient(r.Context(), h.patience)
+	defer answered()
+	patiently := r.WithContext(ctx)
 	for try := 0; ; try++ {
-		out, err := request(r, kept, t)
+		out, err := request(patiently, kept, t)
 		if err != nil {
 			return nil, err
 		}
