@@ -57,12 +57,12 @@ func (p *process) publish(ctx context.Context, version int) error {
 	if version > 1 {
 		served = append(served, partVersion(fmt.Sprintf("v%d", version), false))
 	}
+	spec := map[string]any{"group": publishedGroup, "scope": "Namespaced", "versions": served, "names": partNames}
+	if version > 1 {
+		spec["conversion"] = map[string]any{"strategy": "None"}
+	}
 	_, err := p.send(ctx, 0, http.MethodPost, base+"v1alpha1/apiresourceschemas", map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{
-			"group": publishedGroup, "scope": "Namespaced", "versions": served,
-			"names": partNames,
-		},
+		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": map[string]any{"name": name}, "spec": spec,
 	})
 	if err != nil {
 		return err

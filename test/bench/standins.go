@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -93,7 +95,7 @@ func (r *standinsRun) serve() error {
 		return err
 	}
 	r.all.server = &http.Server{
-		Handler: r.all, ReadHeaderTimeout: time.Minute,
+		Handler: r.all, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert},
 	}
 	for _, s := range r.all.shards {
