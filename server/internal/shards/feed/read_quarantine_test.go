@@ -110,3 +110,32 @@ func TestWhatARestoredShardOffersAgainStays(t *testing.T) {
 		t.Error("a deletion by the registered store does not remove the export")
 	}
 }
+
+// A cache server that was emptied, or restored, can have an earlier state of an object than the reader.
+func TestAnObjectOfAnotherShardNeverGoesBack(t *testing.T) {
+	cache := startCacheServer(t)
+	cache.tree()
+	newest := widgets("org", "first")
+	newest.Status.IdentityHash = "newest"
+	cache.put("east", exportsResource, newest, 7, "b")
+	r := newReading(t, cache.config("west"))
+	r.start(t)
+	hash := func(name string) string {
+		found, err := r.Set.APIExports.Get("org", "", name)
+		if err != nil {
+			return ""
+		}
+		return found.Status.IdentityHash
+	}
+	eventually(t, "the export is read", func() bool { return hash("widgets") == "newest" })
+	cache.empty()
+	cache.tree()
+	cache.put("east", exportsResource, widgets("org", "first"), 5, "b")
+	later := widgets("org", "later")
+	later.Name = "widgets-later" // which is read after the other one
+	cache.put("east", exportsResource, later, 8, "b")
+	eventually(t, "a later export is read", func() bool { return hash("widgets-later") == "hash" })
+	if got := hash("widgets"); got != "newest" {
+		t.Errorf("the export has the earlier hash %q", got)
+	}
+}
