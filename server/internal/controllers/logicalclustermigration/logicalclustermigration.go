@@ -36,6 +36,8 @@ const (
 	callTimeout   = 10 * time.Second
 	stepTimeout   = 30 * time.Second
 	finishTimeout = 5 * time.Minute
+	// fenceLimit is how long a logical cluster may be behind its fence until a failure to copy the rest ends the migration.
+	fenceLimit = finishTimeout
 	// reportInterval is the time between two reports of what was copied.
 	reportInterval = time.Second
 )
@@ -69,6 +71,9 @@ type run struct {
 	reported time.Time
 	// canceled reports whether root has said that the object is deleted.
 	canceled bool
+	// finishing is since when the rest is copied behind the fence, failed why the migration gives up.
+	finishing time.Time
+	failed    string
 }
 
 // New returns the controller.
@@ -220,8 +225,15 @@ func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observ
 		defer cancel()
 		ctx = limited
 	}
+	if step == migration.StepFinish && m.finishing.IsZero() {
+		m.finishing = r.Clock.Now()
+	}
 	err := m.mover.Do(ctx, step, observed)
 	m.observe(step, err)
+	if step == migration.StepFinish && err != nil && r.Clock.Since(m.finishing) >= fenceLimit {
+		m.failed = fmt.Sprintf("The migration has ended, because the rest could not be copied within %s while the logical cluster was not "+
+			"served: %v", fenceLimit, err)
+	}
 	return err
 }
 
@@ -239,7 +251,7 @@ func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	mover.Canceled = func() bool { return m.refused != "" || m.canceled }
+	mover.Canceled = func() bool { return m.refused != "" || m.failed != "" || m.canceled }
 	mover.Copied = func(entries []storage.Entry) { r.count(ctx, m, entries) }
 	m.status.OriginShard, m.status.Epoch = mover.Migration.Origin, int64(mover.Migration.Epoch)
 	m.set(migrationv1alpha1.OriginReady, metav1.ConditionTrue, "Accepted", "")
@@ -286,6 +298,10 @@ func (r *reconciler) endCanceled(ctx context.Context, m *run, o migration.Observ
 	switch {
 	case m.refused != "":
 		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonLogicalClusterAlreadyMigrating, m.refused)
+	case o.Gone:
+		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonFailed, "The workspace was deleted")
+	case m.failed != "":
+		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonFailed, m.failed)
 	case m.canceled:
 		return r.end(ctx, m, migrationv1alpha1.PhaseFailed, migrationv1alpha1.ReasonCanceled,
 			fmt.Sprintf("The migration was canceled; shard %q holds the logical cluster", o.Record.Shard))

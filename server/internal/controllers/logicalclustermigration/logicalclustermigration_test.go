@@ -469,3 +469,29 @@ func TestAPlanThatIsNotReportedIsMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestAClusterIsServedAgainIfItsRestCannotBeCopied(t *testing.T) {
+	w := newWorld(t)
+	w.failAt("migrations.digest")
+	w.reconcile(t)
+	if w.west.fence(t) != storage.FenceLeaving {
+		t.Fatalf("the fence is %q", w.west.fence(t))
+	}
+	w.clock.Step(fenceLimit - time.Second)
+	w.reconcile(t)
+	if w.west.fence(t) != storage.FenceLeaving {
+		t.Fatal("the migration has ended before the limit")
+	}
+	w.clock.Step(time.Second)
+	for range 2 {
+		w.reconcile(t)
+	}
+	live, _ := w.stored(t)
+	if live.Status.Phase != failed || condition(live.Status, migrationv1alpha1.Completed) != "False Failed" ||
+		!strings.Contains(message(live.Status, migrationv1alpha1.Completed), "could not be copied within 5m0s") {
+		t.Errorf("the status is %+v", live.Status)
+	}
+	if w.west.fence(t) != "" || w.west.keys(t) != collections || w.east.keys(t) != 0 || w.record(t) != "west 2" {
+		t.Errorf("west has the fence %q and %d keys, east %d keys, the record is %s", w.west.fence(t), w.west.keys(t), w.east.keys(t), w.record(t))
+	}
+}

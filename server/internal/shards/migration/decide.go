@@ -88,7 +88,9 @@ const (
 
 // Observed is the state of a migration. It is read again before each step.
 type Observed struct {
-	Record              placement.Record
+	Record placement.Record
+	// Gone means that there is no record, because the workspace was deleted.
+	Gone                bool
 	Origin, Destination *storage.Fence
 	// Copied means that a copy follows the changes of the origin, Complete that it is verified behind the fence.
 	Copied, Complete bool
@@ -100,6 +102,9 @@ type Observed struct {
 
 // Next returns the next step of a migration. Only the record of the placement decides who holds the cluster: fences follow it.
 func (m Migration) Next(o Observed) Step {
+	if o.Gone {
+		return m.withoutWorkspace(o)
+	}
 	switch m.verdict(o.Record) {
 	case committed:
 		return m.afterCommit(o)
@@ -108,6 +113,15 @@ func (m Migration) Next(o Observed) Step {
 	default:
 		return m.beforeCommit(o)
 	}
+}
+
+// withoutWorkspace returns the next step after the workspace was deleted: only a copy that was not committed is left. The holder deletes no
+// logical cluster behind a fence, so the origin has none.
+func (m Migration) withoutWorkspace(o Observed) Step {
+	if m.stateOf(o.Destination) == storage.FenceArriving && m.stateOf(o.Origin) == "" {
+		return StepDiscard
+	}
+	return StepCanceled
 }
 
 // beforeCommit returns the next step when the origin holds the cluster, and the migration may be committed.

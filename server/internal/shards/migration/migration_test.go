@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(directory)
-		for _, shard := range []string{"west", "east"} {
+		for _, shard := range []string{"west", "east", "north"} {
 			server, err := etcd.Start(context.Background(), etcd.Config{Directory: filepath.Join(directory, shard), WALSizeBytes: 1 << 20})
 			if err != nil {
 				panic(err)

@@ -67,14 +67,15 @@ func (v *Mover) Next(ctx context.Context) (Step, Observed, error) {
 	m := v.Migration
 	o := Observed{Copied: v.copied, Complete: v.complete, Cleaned: v.cleaned, Canceled: v.Canceled()}
 	var err error
-	if o.Record, err = v.Records.Record(ctx, m.Cluster); err != nil {
+	o.Record, err = v.Records.Record(ctx, m.Cluster)
+	if o.Gone = errors.Is(err, errGone); err != nil && !o.Gone {
 		return "", o, fmt.Errorf("reading the placement of logical cluster %q: %w", m.Cluster, err)
 	}
 	if o.Destination, _, err = v.Store.Fence(ctx, m.Cluster); err != nil {
 		return "", o, err
 	}
 	origin, err := v.Origin.State(ctx, m)
-	if err != nil && m.verdict(o.Record) == committed && m.stateOf(o.Destination) != "" {
+	if err != nil && !o.Gone && m.verdict(o.Record) == committed && m.stateOf(o.Destination) != "" {
 		err = nil // it may be down: the destination serves the cluster first
 	}
 	o.Origin = origin.Fence

@@ -146,10 +146,26 @@ func (p placed) Record(ctx context.Context, _ logicalcluster.Name) (placement.Re
 	if err != nil {
 		return placement.Record{}, err
 	}
+	var record placement.Record
 	if shard == p.Shard {
-		return p.record(ctx, peers.Identity{Kind: peers.Shard, Name: p.Shard}, p.owned())
+		record, err = p.record(ctx, peers.Identity{Kind: peers.Shard, Name: p.Shard}, p.owned())
+	} else {
+		record, err = peers.Call[owned, placement.Record](ctx, p.Clients, shard, callRecord, p.owned())
 	}
-	return peers.Call[owned, placement.Record](ctx, p.Clients, shard, callRecord, p.owned())
+	if isAbsent(err) {
+		err = fmt.Errorf("%w: %w", errGone, err)
+	}
+	return record, err
+}
+
+// errGone means that the shard of the Workspace says that it does not exist. The holder has deleted the logical cluster before.
+var errGone = errors.New("the workspace is deleted")
+
+// isAbsent reports whether a shard does not have a Workspace. A shard of another version can lack the call, which is another error.
+func isAbsent(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		status.Status().Details.Kind == workspaces.Resource
 }
 
 // Replace implements Records.
