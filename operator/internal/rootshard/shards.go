@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
@@ -51,7 +52,7 @@ func (s *Shards) Start(ctx context.Context, queue workqueue.TypedRateLimitingInt
 			_, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 			return err == nil, nil
 		}
-		if wait.PollUntilContextCancel(ctx, again, true, served) != nil {
+		if wait.PollUntilContextCancel(ctx, component.Again, true, served) != nil {
 			return
 		}
 		s.state.Store(reading)
@@ -129,7 +130,7 @@ func (s *Shards) list(ctx context.Context, options ...client.ListOption) (*unstr
 func (r *Reconciler) updateFinalizer(ctx context.Context, rs *v1alpha1.RootShard) (ctrl.Result, error) {
 	names, sure, err := r.Shards.of(ctx, rs)
 	if err != nil || !sure {
-		return ctrl.Result{RequeueAfter: again}, err
+		return ctrl.Result{RequeueAfter: component.Again}, err
 	}
 	before, held := rs.DeepCopy(), len(names) > 0
 	switch {
