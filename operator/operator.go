@@ -31,6 +31,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
 	"github.com/kcplane/kcp/operator/internal/scheme"
+	"github.com/kcplane/kcp/operator/internal/virtualworkspace"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -70,7 +71,8 @@ func Options() ctrl.Options {
 // Watched returns an object of each kind that the reconcilers watch in every cluster.
 func Watched() []client.Object {
 	return []client.Object{
-		&v1alpha1.RootShard{}, &v1alpha1.Shard{}, &v1alpha1.FrontProxy{}, &v1alpha1.CacheServer{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
+		&v1alpha1.RootShard{}, &v1alpha1.Shard{}, &v1alpha1.FrontProxy{}, &v1alpha1.CacheServer{},
+		&v1alpha1.VirtualWorkspace{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
 		&certmanager.Issuer{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Pod{},
 		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &batchv1.Job{}, metadataOf("Secret"), metadataOf("ConfigMap"),
 	}
@@ -95,6 +97,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 		&rootshard.Reconciler{Environment: environment},
 		&furthershard.Reconciler{Environment: environment},
 		&frontproxy.Reconciler{Environment: environment},
+		&virtualworkspace.Reconciler{Client: c, Live: live, Recorder: recorder},
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,
 			Repository: repository, Pods: config.Pods},
 		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,

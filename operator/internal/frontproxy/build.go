@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/settings"
@@ -26,8 +26,6 @@ import (
 const (
 	// kind is the Kind in labels.
 	kind = "front-proxy"
-	// label has the name of the FrontProxy on its Secrets.
-	label = "operator.kcp.io/" + kind
 	// container is the name of the container.
 	container = "kcp-front-proxy"
 	// rootDirectory has the files that the front proxy writes.
@@ -49,13 +47,7 @@ type proxy struct {
 func (p proxy) name(part string) string { return p.workload() + "-" + part }
 
 // workload returns the name of the StatefulSet and of the Service.
-func (p proxy) workload() string { return p.Name + "-front-proxy" }
-
-// Workload returns the name of the Service of a FrontProxy, and Bundle that of the Secret with the CAs that clients trust.
-func Workload(name string) string { return name + "-front-proxy" }
-
-// Bundle is described at Workload.
-func Bundle(name string) string { return Workload(name) + "-merged-ca-bundle" }
+func (p proxy) workload() string { return installation.ProxyWorkload(p.Name) }
 
 func (p proxy) base() *workload.Component {
 	return &workload.Component{Name: p.workload(), Namespace: p.Namespace, Instance: p.Name, Kind: kind}
@@ -63,27 +55,12 @@ func (p proxy) base() *workload.Component {
 
 // labels returns the labels of certificates and Secrets.
 func (p proxy) labels() map[string]string {
-	return pki.Overlay(p.base().Labels(), map[string]string{label: p.Name})
+	return pki.Overlay(p.base().Labels(), map[string]string{installation.ProxyLabel: p.Name})
 }
 
 // host returns the DNS name of the Service.
 func (p proxy) host() string {
 	return p.workload() + "." + p.Namespace + ".svc." + cmp.Or(p.root.Spec.ClusterDomain, "cluster.local")
-}
-
-// External returns the address of a FrontProxy for clients outside of the cluster: its own, or else the one of its RootShard.
-func External(f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) (host string, port uint32) {
-	if e := f.Spec.External; e != nil && e.Hostname != "" {
-		return e.Hostname, e.Port
-	}
-	if name := f.Spec.ExternalHostname; name != "" {
-		host, text, found := strings.Cut(name, ":")
-		if port, err := strconv.ParseUint(text, 10, 16); found && err == nil {
-			return host, uint32(port)
-		}
-		return host, workload.Port
-	}
-	return rs.Spec.External.Hostname, rs.Spec.External.Port
 }
 
 func (p proxy) template(name string) *v1alpha1.CertificateTemplate {
@@ -146,13 +123,13 @@ func (p proxy) build(port uint32, inputs map[string]string, image string, replic
 		{Name: "requestheader", Secret: p.name(peer), Keys: pair, Path: directory + "requestheader-client"},
 		{Name: "kubeconfig", Secret: p.name("kubeconfig"), Keys: []string{kcpaccess.Key}, Path: directory + "kubeconfig"},
 		{Name: "client-ca", Secret: p.name("merged-client-ca"), Keys: certificate, Path: directory + "client-ca"},
-		{Name: "ca", Secret: Bundle(p.Name), Keys: certificate, Path: tls + "ca"},
+		{Name: "ca", Secret: installation.ProxyBundle(p.Name), Keys: certificate, Path: tls + "ca"},
 	}, settings.Mounts(references(p.FrontProxy))...)
 	if len(p.Spec.AdditionalPathMappings) > 0 {
 		c.Files = append(c.Files, workload.Files{Name: "mapping", Secret: p.name("config"), Keys: []string{mappingKey}, Path: directory + "config"})
 	}
 	c.Scratch, c.Inputs = []string{rootDirectory, "/tmp"}, inputs
-	c.Metrics = workload.Metrics{Path: "/metrics", ServerName: p.host(), CASecret: Bundle(p.Name), ClientSecret: p.root.Leaf("metrics-viewer")}
+	c.Metrics = workload.Metrics{Path: "/metrics", ServerName: p.host(), CASecret: installation.ProxyBundle(p.Name), ClientSecret: p.root.Leaf("metrics-viewer")}
 	return workload.Customized(c, &p.Spec.ComponentSpec)
 }
 

@@ -81,7 +81,7 @@ func (r *Reconciler) scope(f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) *scop
 	known := cmp.Or(rs, &v1alpha1.RootShard{})
 	p := proxy{FrontProxy: f, root: shard.Root(known)}
 	p.root.Sharded = true
-	host, port := External(f, known)
+	host, port := installation.ProxyAddress(f, known)
 	s := &scope{proxy: p, rs: rs, externalHost: host, externalPort: port, Scope: component.Scope{
 		Environment: &r.Environment, Owner: f, Spec: &f.Spec.ComponentSpec, Status: &f.Status,
 		Workload: p.workload(), Container: container, Labels: p.labels(), Selector: p.base().Labels(),
@@ -130,7 +130,7 @@ func (s *scope) checkHost(ctx context.Context) error {
 		if other.UID == s.FrontProxy.UID || ref == nil || ref.Name != s.rs.Name || !older(other, s.FrontProxy) {
 			continue
 		}
-		if host, port := External(other, s.rs); host == s.externalHost && port == s.externalPort {
+		if host, port := installation.ProxyAddress(other, s.rs); host == s.externalHost && port == s.externalPort {
 			return conditions.Stall("HostnameInUse", "spec.external: FrontProxy %s has the address %s:%d: set another one", other.Name, host, port)
 		}
 	}
@@ -188,7 +188,7 @@ func (s *scope) secrets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	trusted := kcpaccess.Bundle(f.Namespace, Bundle(f.Name), s.Labels, bundles[s.root.ServerBundle()], servers, own)
+	trusted := kcpaccess.Bundle(f.Namespace, installation.ProxyBundle(f.Name), s.Labels, bundles[s.root.ServerBundle()], servers, own)
 	users := kcpaccess.Bundle(f.Namespace, s.name("merged-client-ca"), s.Labels, bundles[s.root.ClientBundle()], clients)
 	kubeconfig, err := kcpaccess.FilesSecret(f.Namespace, s.name("kubeconfig"), s.Labels, s.kubeconfig())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
@@ -19,7 +20,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	list := func() client.ObjectList { return &v1alpha1.FrontProxyList{} }
-	return r.Watch(mgr, "frontproxy", &v1alpha1.FrontProxy{}, kind, label, list).
+	return r.Watch(mgr, "frontproxy", &v1alpha1.FrontProxy{}, kind, installation.ProxyLabel, list).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.OfRoot(list))).
 		Complete(r)
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// label has the name of the Shard on its Secrets.
-const label = "operator.kcp.io/" + shard.FurtherKind
-
 // Setup registers the reconciler, with watches for the objects that it creates and those that specs refer to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.Shard{}, component.Indices(refersTo)); err != nil {
@@ -25,7 +22,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	r.EtcdChecker = &component.EtcdChecker{Ask: component.CheckEtcd}
 	list := func() client.ObjectList { return &v1alpha1.ShardList{} }
-	return r.Watch(mgr, "shard", &v1alpha1.Shard{}, shard.FurtherKind, label, list).
+	return r.Watch(mgr, "shard", &v1alpha1.Shard{}, shard.FurtherKind, shard.FurtherLabel, list).
 		Owns(&v1alpha1.EtcdCluster{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.OfRoot(list))).
 		WatchesRawSource(r.EtcdChecker).

@@ -1,18 +1,24 @@
 package installation_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
+	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
@@ -231,6 +237,68 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 			w.expect(t, test.object, "ReferenceValid", metav1.ConditionFalse, test.reason, test.message)
 			w.expect(t, test.object, "Stalled", metav1.ConditionTrue, test.reason, test.message)
 		})
+	}
+}
+
+// A Kubeconfig points at the server of its target, and has the authorities with which clients verify it.
+func TestKubeconfigsPointAtTheirTarget(t *testing.T) {
+	w := newWorld(installation()...)
+	w.settle(t)
+	bound := ""
+	bind := func(_ context.Context, c kcpaccess.Credentials, workspace string, _ kcpaccess.Roles) error {
+		bound = c.URL + " " + workspace
+		return nil
+	}
+	reconciler := &kubeconfig.Reconciler{Client: w.Cluster, Live: w.Cluster, Recorder: w.Events, Bind: bind}
+	for _, test := range []struct {
+		name     string
+		target   v1alpha1.KubeconfigTarget
+		contexts map[string]string
+		bundle   string
+	}{
+		{"at-root", v1alpha1.KubeconfigTarget{RootShardRef: &v1alpha1.LocalReference{Name: "kcp"}}, map[string]string{
+			"default": "https://kcp-kcp.team.svc.cluster.local:6443/clusters/root:org", "base": "https://kcp-kcp.team.svc.cluster.local:6443",
+			"shard-base": "https://kcp-kcp.team.svc.cluster.local:6443", "external": "https://kcp.example.com:443/clusters/root:org",
+		}, "kcp-merged-ca-bundle"},
+		{"at-shard", v1alpha1.KubeconfigTarget{ShardRef: &v1alpha1.LocalReference{Name: "west"}}, map[string]string{
+			"default":    "https://west-shard-kcp.team.svc.cluster.local:6443/clusters/root:org",
+			"base":       "https://west-shard-kcp.team.svc.cluster.local:6443",
+			"shard-base": "https://west-shard-kcp.team.svc.cluster.local:6443",
+		}, "west-shard-merged-ca-bundle"},
+		{"at-proxy", v1alpha1.KubeconfigTarget{FrontProxyRef: &v1alpha1.LocalReference{Name: "public"}}, map[string]string{
+			"default": "https://kcp.example.com:443/clusters/root:org", "base": "https://kcp.example.com:443",
+			"external": "https://kcp.example.com:443/clusters/root:org",
+			"internal": "https://public-front-proxy.team.svc.cluster.local:443/clusters/root:org",
+		}, "public-front-proxy-merged-ca-bundle"},
+	} {
+		k := named(&v1alpha1.Kubeconfig{}, test.name)
+		k.Namespace = operatortest.Namespace
+		k.Spec = v1alpha1.KubeconfigSpec{Target: test.target, TargetWorkspace: "root:org", Username: "ada",
+			SecretRef: v1alpha1.LocalReference{Name: test.name + "-secret"}, Authorization: &v1alpha1.KubeconfigAuthorization{
+				ClusterRoleBindings: v1alpha1.KubeconfigClusterRoleBindings{ClusterRoles: []string{"view"}}}}
+		k.Spec.Validity.Duration.Duration = time.Hour
+		w.MustCreate(t, k)
+		w.Reconcile(t, reconciler, test.name)
+		w.Certify(t)
+		bound = ""
+		w.Reconcile(t, reconciler, test.name)
+		config, err := clientcmd.Load(operatortest.Read(t, w.Cluster, test.name+"-secret", &corev1.Secret{}).Data["kubeconfig"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers, bundle := map[string]string{}, operatortest.Read(t, w.Cluster, test.bundle, &corev1.Secret{}).Data["tls.crt"]
+		for name, context := range config.Contexts {
+			cluster := config.Clusters[context.Cluster]
+			if servers[name] = cluster.Server; !bytes.Equal(cluster.CertificateAuthorityData, bundle) {
+				t.Errorf("%s: the context %s has other authorities than Secret %s", test.name, name, test.bundle)
+			}
+		}
+		if diff := cmp.Diff(test.contexts, servers); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+		if bound != "https://kcp-kcp.team.svc.cluster.local:6443 root:org" {
+			t.Errorf("%s: roles are bound in %q", test.name, bound)
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ const (
 	FurtherKind = "shard"
 	// RootLabel is the label with the name of the RootShard that an object belongs to.
 	RootLabel = kindLabel + RootKind
+	// FurtherLabel is the label with the name of a Shard on its Secrets.
+	FurtherLabel = kindLabel + FurtherKind
 )
 
 // Shard is the input of the builders.
