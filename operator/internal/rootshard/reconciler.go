@@ -42,8 +42,6 @@ var prerequisites = []string{
 // Reconciler reconciles RootShards.
 type Reconciler struct {
 	component.Environment
-	// Shards finds the Shards that refer to RootShards. Nil: there are none.
-	Shards *Shards
 }
 
 // scope is the state of one reconciliation of a RootShard.
@@ -65,20 +63,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
-	result, err := r.updateFinalizer(ctx, rs)
-	if err != nil {
+	if err := r.updateFinalizer(ctx, rs); err != nil {
 		return ctrl.Result{}, err
 	}
 	before.ObjectMeta = rs.ObjectMeta // updateFinalizer may have changed it
 	if !rs.DeletionTimestamp.IsZero() {
 		r.deleting(rs)
-		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
+		return ctrl.Result{}, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
 	}
 	s, err := r.scope(ctx, rs)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	s.After = result.RequeueAfter
 	s.reconcile(ctx)
 	s.Ignored(withoutEffect(&rs.Spec))
 	rs.Status.URL = s.shard.ExternalURL()

@@ -30,26 +30,17 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
 		return err
 	}
-	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
 	r.EtcdChecker = &component.EtcdChecker{Ask: component.CheckEtcd}
 	list := func() client.ObjectList { return &v1alpha1.RootShardList{} }
+	referred := func(_ context.Context, o client.Object) []reconcile.Request { return ofInstallation(o) }
 	return r.Watch(mgr, "rootshard", &v1alpha1.RootShard{}, shard.RootKind, shard.RootLabel, list).
 		Owns(&v1alpha1.EtcdCluster{}).
-		Watches(&v1alpha1.FrontProxy{}, handler.EnqueueRequestsFromMapFunc(ofFrontProxy)).
+		Watches(&v1alpha1.Shard{}, handler.EnqueueRequestsFromMapFunc(referred)).
+		Watches(&v1alpha1.FrontProxy{}, handler.EnqueueRequestsFromMapFunc(referred)).
 		Watches(&v1alpha1.CacheServer{}, handler.EnqueueRequestsFromMapFunc(r.ofCache)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofCacheSecret)).
-		WatchesRawSource(r.Shards).
 		WatchesRawSource(r.EtcdChecker).
 		Complete(r)
-}
-
-// ofFrontProxy returns a request for the RootShard of a FrontProxy.
-func ofFrontProxy(_ context.Context, object client.Object) []reconcile.Request {
-	ref := object.(*v1alpha1.FrontProxy).Spec.RootShard.Reference
-	if ref == nil {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: ref.Name}}}
 }
 
 // ofCache returns requests for the RootShards of a CacheServer.

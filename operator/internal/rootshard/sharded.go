@@ -30,11 +30,8 @@ func (r *Reconciler) sharded(ctx context.Context, rs *v1alpha1.RootShard, s *sha
 			return false, err
 		}
 	}
-	refers := func(config v1alpha1.RootShardConfig) bool {
-		return config.Reference != nil && config.Reference.Name == rs.Name
-	}
-	if slices.ContainsFunc(further.Items, func(s v1alpha1.Shard) bool { return refers(s.Spec.RootShard) }) ||
-		slices.ContainsFunc(proxies.Items, func(f v1alpha1.FrontProxy) bool { return refers(f.Spec.RootShard) }) {
+	if slices.ContainsFunc(further.Items, func(s v1alpha1.Shard) bool { return refers(s.Spec.RootShard, rs) }) ||
+		slices.ContainsFunc(proxies.Items, func(f v1alpha1.FrontProxy) bool { return refers(f.Spec.RootShard, rs) }) {
 		return true, nil
 	}
 	err := r.Get(ctx, client.ObjectKey{Namespace: rs.Namespace, Name: s.PeerCA()}, &corev1.Secret{})
