@@ -126,7 +126,7 @@ func TestNetworkPoliciesAllowTheNecessaryConnections(t *testing.T) {
 	}
 }
 
-// component returns the input from which a RootShard's pods are built.
+// labelledComponent returns the input from which a RootShard's pods are built.
 func labelledComponent(rs *v1alpha1.RootShard) *workload.Component {
 	return builders.Component(builders.Root(rs))
 }
