@@ -105,9 +105,12 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	var content *corev1alpha1.Condition
 	if deletable(lc) {
+		if current, err := r.isCurrent(ctx, lc); !current || err != nil {
+			return ignoreGone(err)
+		}
 		// Most are empty after a moment. A longer deletion is shown in the status.
 		slow := r.Clock.AfterFunc(slowDeletion, func() {
-			if err := r.show(ctx, key, &inProgress); err != nil {
+			if err := r.show(ctx, lc, &inProgress); err != nil {
 				decisionlog.ForFailure(ctx, key.Cluster).Info("Setting the condition of a slow deletion failed", decisionlog.Cluster, key.Cluster,
 					decisionlog.Reason, err)
 			}
@@ -126,13 +129,24 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		condition := contentCondition(remaining)
 		content = &condition
 	}
-	return r.show(ctx, key, content)
+	return r.show(ctx, lc, content)
+}
+
+// isCurrent reports whether a LogicalCluster of the informer is still the one that is stored: its content must not be deleted if the cluster
+// was created again under the same name since.
+func (r *reconciler) isCurrent(ctx context.Context, lc *corev1alpha1.LogicalCluster) (bool, error) {
+	live := &corev1alpha1.LogicalCluster{}
+	err := r.Clusters.Get(ctx, lc.Name, live)
+	return live.UID == lc.UID, err
 }
 
 // show writes the next phase, and the condition of the content if that is being deleted.
-func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev1alpha1.Condition) error {
-	return ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
+func (r *reconciler) show(ctx context.Context, lc *corev1alpha1.LogicalCluster, content *corev1alpha1.Condition) error {
+	return ignoreGone(r.Clusters.Update(ctx, lc.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		live := obj.(*corev1alpha1.LogicalCluster)
+		if live.UID != lc.UID {
+			return apierrors.NewConflict(resource.GroupResource(), lc.Name, errChanged)
+		}
 		advance(live, r.ExternalURL)
 		if content != nil {
 			conditions.Set(&live.Status.Conditions, *content)
@@ -209,5 +223,5 @@ func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1al
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	return true, ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted))
+	return true, ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted(lc.UID)))
 }

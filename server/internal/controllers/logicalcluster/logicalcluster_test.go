@@ -12,6 +12,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -222,6 +223,36 @@ func TestALogicalClusterOfAnotherShardIsKept(t *testing.T) {
 			}
 			if kept := live.DeletionTimestamp == nil; kept != tc.kept {
 				t.Errorf("it is kept: %t, want %t", kept, tc.kept)
+			}
+		})
+	}
+}
+
+// A home is the same logical cluster when it is created again, and the informer may still show the former one.
+func TestTheContentOfALogicalClusterThatWasCreatedAgainIsKept(t *testing.T) {
+	former := cluster(corev1alpha1.LogicalClusterPhaseDeleting, func(lc *corev1alpha1.LogicalCluster) {
+		lc.UID = "former"
+		deleted(lc)
+	})
+	for name, next := range map[string]*corev1alpha1.LogicalCluster{
+		"another one": cluster(corev1alpha1.LogicalClusterPhaseReady, func(lc *corev1alpha1.LogicalCluster) { lc.UID = "next" }), "none": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := objecttest.New(t)
+			o.Show(former)
+			if next != nil {
+				o.Store(next)
+			}
+			clusters := o.Stored(o.Set.LogicalClusters.Informer)
+			c := New(Inputs{
+				Set: o.Set, Clusters: clusters, Clock: clock.RealClock{},
+				Resources: func(context.Context) ([]discovery.Resource, error) {
+					t.Error("its content is deleted")
+					return nil, nil
+				},
+			})
+			if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: former.Name}); err != nil || clusters.Writes != 0 {
+				t.Errorf("%d writes: %v", clusters.Writes, err)
 			}
 		})
 	}

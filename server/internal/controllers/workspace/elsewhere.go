@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -87,6 +86,9 @@ func (r *reconciler) removeElsewhere(ctx context.Context, key informers.Key, ws 
 	if err := r.Workspaces.Get(ctx, ws.Name, live); err != nil {
 		return err
 	}
+	if live.UID != ws.UID { // the workspace is gone, and this is another one, which is not deleted
+		return nil
+	}
 	name := clusterOf(live)
 	if name == "" {
 		return r.delete(ctx, live)
@@ -105,13 +107,6 @@ func (r *reconciler) removeElsewhere(ctx context.Context, key informers.Key, ws 
 	}
 	r.controller.EnqueueAfter(key, removalInterval)
 	return r.showRemoval(ctx, ws, lc)
-}
-
-func (r *reconciler) showRemoval(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
-	return r.Workspaces.Update(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
-		scheduling.MirrorRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
-		return nil
-	})
 }
 
 // showWaiting writes into a workspace that is being deleted why its shard does not delete the logical cluster.

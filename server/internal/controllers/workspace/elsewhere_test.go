@@ -158,6 +158,37 @@ func TestTheNextStepOfAWorkspaceOnAnotherShard(t *testing.T) {
 	}
 }
 
+// The informer may still show a workspace that is gone, after another one was created under its name.
+func TestTheDeletionOfAWorkspaceLeavesTheNextOneOfItsName(t *testing.T) {
+	for name, finalizers := range map[string][]string{"ours": nil, "of others too": {"example.org/mine"}} {
+		t.Run(name, func(t *testing.T) {
+			gone := workspace(func(ws *tenancyv1alpha1.Workspace) {
+				removed(ws)
+				ws.Finalizers = append(ws.Finalizers, finalizers...)
+			})
+			next := workspace(func(ws *tenancyv1alpha1.Workspace) {
+				elsewhere(ws)
+				placed(ws)
+				ws.UID = "next"
+			})
+			for what, next := range map[string]*tenancyv1alpha1.Workspace{"placed": next, "without a place": workspace(
+				func(ws *tenancyv1alpha1.Workspace) { ws.UID = "next" })} {
+				o, s := objecttest.New(t, gone), &there{}
+				o.Store(next)
+				clusters, workspaces := o.Stored(o.Set.LogicalClusters.Informer), o.Stored(o.Set.Workspaces.Informer)
+				c := New(Inputs{Set: o.Set, Clusters: clusters, Workspaces: workspaces, Clock: clock.RealClock{}, Elsewhere: s.delete,
+					Scheduler: &scheduling.Scheduler{ShardName: "here", Remote: s}})
+				if err := c.Reconcile(t.Context(), key); err != nil && !apierrors.IsConflict(err) {
+					t.Fatal(err)
+				}
+				if got := look(t, o); s.deleted != 0 || workspaces.Writes != 0 || got.ws == nil {
+					t.Errorf("%s: the other shard deleted %d logical clusters; the workspace is %+v", what, s.deleted, got.ws)
+				}
+			}
+		})
+	}
+}
+
 func TestAServerWithoutShardingKeepsWorkspacesOfOtherShards(t *testing.T) {
 	o := objecttest.New(t, workspace(func(ws *tenancyv1alpha1.Workspace) {
 		removed(ws)

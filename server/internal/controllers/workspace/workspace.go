@@ -257,15 +257,25 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 	}
 	switch {
 	case lc != nil && !held && lc.DeletionTimestamp == nil:
-		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted)
+		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted(lc.UID))
 	case lc != nil && !held && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseTerminating &&
 		lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
 		return nil // most are deleted before there is anything to show
 	case lc == nil && !held:
 		return r.delete(ctx, ws)
 	}
+	return r.showRemoval(ctx, ws, lc)
+}
+
+// showRemoval writes into a workspace that is being deleted what its logical cluster waits for. A workspace that was created under the same
+// name since is another one.
+func (r *reconciler) showRemoval(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
 	return r.Workspaces.Update(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
-		scheduling.MirrorRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
+		live := obj.(*tenancyv1alpha1.Workspace)
+		if live.UID != ws.UID {
+			return apierrors.NewConflict(resource, ws.Name, errChanged)
+		}
+		scheduling.MirrorRemoval(live, lc)
 		return nil
 	})
 }
@@ -297,7 +307,7 @@ func (r *reconciler) replace(ctx context.Context, ws *tenancyv1alpha1.Workspace)
 	if err != nil {
 		return err
 	}
-	if err := scheduling.MarkDeleted(lc); err != nil {
+	if err := scheduling.MarkDeleted(lc.UID)(lc); err != nil {
 		return err
 	}
 	return r.Clusters.Replace(ctx, corev1alpha1.LogicalClusterName, lc, &corev1alpha1.LogicalCluster{})

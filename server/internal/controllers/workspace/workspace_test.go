@@ -313,3 +313,16 @@ func TestAWorkspaceThatHasChangedIsNotOverwritten(t *testing.T) {
 		t.Error("a workspace with another finalizer is deleted")
 	}
 }
+
+// A home has the same logical cluster when it is created again, and the informer may still show the former ones.
+func TestTheDeletionOfAWorkspaceLeavesTheNextLogicalClusterOfItsName(t *testing.T) {
+	former := cluster(func(lc *corev1alpha1.LogicalCluster) { lc.UID = "former" })
+	o := objecttest.New(t, workspace(terminating), former)
+	o.Store(cluster(func(lc *corev1alpha1.LogicalCluster) { lc.UID = "next" }))
+	if err := newController(o).Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if got := look(t, o); got.lc.DeletionTimestamp != nil {
+		t.Error("another logical cluster is deleted")
+	}
+}

@@ -162,10 +162,11 @@ func (c *Calls) delete(ctx context.Context, caller peers.Identity, in Deletion) 
 	// The LogicalCluster may have been created after it was read, but not after the tombstone was stored.
 	live := &corev1alpha1.LogicalCluster{}
 	err = c.Clusters.Update(inside, corev1alpha1.LogicalClusterName, live, func(obj runtime.Object) error {
-		if lc := obj.(*corev1alpha1.LogicalCluster); !isOf(lc, in.UID) {
+		lc := obj.(*corev1alpha1.LogicalCluster)
+		if !isOf(lc, in.UID) {
 			return errOther
 		}
-		return scheduling.MarkDeleted(obj)
+		return scheduling.MarkDeleted(lc.UID)(obj)
 	})
 	switch {
 	case apierrors.IsNotFound(err) || errors.Is(err, errOther):

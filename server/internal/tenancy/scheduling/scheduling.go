@@ -7,15 +7,18 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"math/big"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -284,13 +287,21 @@ func (s *Scheduler) SetLocation(ws *tenancyv1alpha1.Workspace, name logicalclust
 	s.MirrorStatus(ws, lc)
 }
 
-// MarkDeleted marks a LogicalCluster as deleted, as a delete request does. It is a change for storage.Typed.
-func MarkDeleted(obj runtime.Object) error {
-	lc := obj.(*corev1alpha1.LogicalCluster)
-	if lc.DeletionTimestamp == nil {
-		now := metav1.Now()
-		lc.DeletionTimestamp, lc.DeletionGracePeriodSeconds = &now, new(int64)
-		lc.Generation++
+// MarkDeleted returns a change for storage.Typed that marks the LogicalCluster with a UID as deleted, as a delete request does. Homes, and
+// clusters without a Workspace, can be created again under the same name: another LogicalCluster is a conflict.
+func MarkDeleted(uid types.UID) func(obj runtime.Object) error {
+	return func(obj runtime.Object) error {
+		lc := obj.(*corev1alpha1.LogicalCluster)
+		if lc.UID != uid {
+			return apierrors.NewConflict(logicalClusters, lc.Name, errCreatedAgain)
+		}
+		if lc.DeletionTimestamp == nil {
+			now := metav1.Now()
+			lc.DeletionTimestamp, lc.DeletionGracePeriodSeconds = &now, new(int64)
+			lc.Generation++
+		}
+		return nil
 	}
-	return nil
 }
+
+var errCreatedAgain = errors.New("it is another LogicalCluster, created under the same name since")

@@ -42,7 +42,7 @@ func TestArrivalsReleaseWaitingRequests(t *testing.T) {
 func TestMarkDeletedKeepsTheFirstTime(t *testing.T) {
 	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 	for range 2 {
-		if err := MarkDeleted(lc); err != nil {
+		if err := MarkDeleted(lc.UID)(lc); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestMarkDeletedKeepsTheFirstTime(t *testing.T) {
 		t.Errorf("it is %+v", lc.ObjectMeta)
 	}
 	before := lc.DeletionTimestamp.DeepCopy()
-	if err := MarkDeleted(lc); err != nil || !lc.DeletionTimestamp.Equal(before) {
+	if err := MarkDeleted(lc.UID)(lc); err != nil || !lc.DeletionTimestamp.Equal(before) {
 		t.Errorf("the time of deletion changed: %v", err)
 	}
 }
