@@ -53,7 +53,11 @@ func (i *installation) moveClusters(g *genericapiserver.Config, signers *authent
 	origin.Serve(i.calls)
 	i.migrations = &migrations{destination: &migration.Destination{
 		Shard: name, Version: Version(), Store: i.backend, Copies: copies, Parents: parents, Clients: i.clients, Shards: i.shardNames,
-		Clock: clock.RealClock{},
+		Clock: clock.RealClock{}, Arrive: func(annotations map[string]string) {
+			if keys := annotations[tenancyv1alpha1.SignersAnnotation]; keys != "" {
+				annotations[tenancyv1alpha1.SignersAnnotation] = signers.Arrive(keys)
+			}
+		},
 	}}
 	if i.opts.Sharding.IsRoot() {
 		i.migrations.reports = &migration.Reports{Migrations: t.stored["logicalclustermigrations"]}

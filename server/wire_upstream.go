@@ -1,7 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -19,6 +22,7 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/apis/builtin"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
@@ -48,12 +52,11 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	accounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return authentication.Getter{Objects: &served.registries, Label: served.labelSecret}
 	}
-	var signers *authentication.Signers
-	if opts.Sharding.Enabled() {
-		var err error
-		if signers, err = authentication.NewSigners(accounts.KeyFiles); err != nil {
-			return nil, fmt.Errorf("--service-account-key-file: %w", err)
-		}
+	signers, err := newSigners(opts)
+	if err != nil {
+		return nil, err
+	}
+	if signers != nil {
 		accounts.KeyFiles, accounts.ExternalPublicKeysGetter = nil, signers
 	}
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
@@ -97,6 +100,26 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	return &upstream{generic: g, controlPlane: controlPlane, definitionOptions: definitionOptions,
 		secretIssuer: secretIssuer, rootCA: rootCA, signers: signers}, nil
 }
+
+// newSigners returns the keys that verify service account tokens; nil for a single shard.
+func newSigners(opts options.Completed) (*authentication.Signers, error) {
+	if !opts.Sharding.Enabled() {
+		return nil, nil
+	}
+	accounts := opts.Generic.Authentication.ServiceAccounts
+	signers, err := authentication.NewSigners(authentication.SignersConfig{
+		Shard: opts.ShardName, Files: accounts.KeyFiles, Clock: clock.RealClock{},
+		TokenLifetime:  cmp.Or(accounts.MaxExpiration, longestLifetime),
+		SecretsAreRead: accounts.Lookup && !slices.Contains(accounts.Issuers, serviceaccount.LegacyIssuer),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--service-account-key-file: %w", err)
+	}
+	return signers, nil
+}
+
+// longestLifetime is how long tokens of a former shard count that does not limit the lifetime of tokens.
+const longestLifetime = 365 * 24 * time.Hour
 
 // newSecretIssuer returns the generator of tokens in Secrets, with the issuer name of Kubernetes.
 func newSecretIssuer(keyFile string) (serviceaccount.TokenGenerator, error) {

@@ -37,7 +37,7 @@ func Wrap(inner authenticator.Request) authenticator.Request {
 		}
 		scoped := r
 		if claimed != "" {
-			scoped = r.WithContext(logicalcluster.WithName(r.Context(), claimed))
+			scoped = r.WithContext(withBorne(logicalcluster.WithName(r.Context(), claimed), borne))
 		}
 		response, ok, err := inner.AuthenticateRequest(scoped)
 		if !ok || err != nil {

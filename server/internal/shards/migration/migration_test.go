@@ -137,7 +137,10 @@ func (m *model) migrate(t *testing.T, number int, fault func() bool) (last Step)
 	remote := direct{origin: origin, caller: peers.Identity{Kind: peers.Shard, Name: destination}, fault: fault}
 	mover := func() *Mover {
 		return &Mover{Migration: migration, Store: to.store, Copies: to.copies, Origin: remote, Records: m.parent, Clock: clock.RealClock{},
-			Canceled: func() bool { return canceled }}
+			Canceled: func() bool { return canceled },
+			Arrive: func(annotations map[string]string) {
+				annotations["arrived"] = annotations[tenancyv1alpha1.EpochAnnotation]
+			}}
 	}
 	v := mover()
 	for range 2000 {
@@ -259,6 +262,9 @@ func (m *model) verify(t *testing.T, step Step, before, after placement.Record, 
 	}
 	if step == StepDone && (lc.Annotations[tenancyv1alpha1.ShardAnnotation] != after.Shard || placement.EpochOf(lc.Annotations) != after.Epoch) {
 		t.Errorf("the LogicalCluster has the annotations %v, want %+v", lc.Annotations, after)
+	}
+	if step == StepDone && lc.Annotations["arrived"] != lc.Annotations[tenancyv1alpha1.EpochAnnotation] {
+		t.Errorf("the annotations %v were not changed when the cluster arrived", lc.Annotations)
 	}
 }
 

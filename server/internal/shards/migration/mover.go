@@ -40,6 +40,8 @@ type Mover struct {
 	Canceled func() bool
 	// Copied, if it is not nil, is called with what was copied.
 	Copied func(entries []storage.Entry)
+	// Arrive, if it is not nil, changes the annotations of the LogicalCluster when the cluster has moved here.
+	Arrive func(annotations map[string]string)
 	// Clock measures how long changes are followed.
 	Clock clock.PassiveClock
 
@@ -286,12 +288,12 @@ func (v *Mover) publish(ctx context.Context, settling *storage.Fence) error {
 	if err := v.Store.Raise(ctx, int64(above)); err != nil {
 		return err
 	}
-	_, err = v.Copies.Publish(ctx, settling, int64(above), v.Migration.held)
+	_, err = v.Copies.Publish(ctx, settling, int64(above), v.held)
 	return err
 }
 
 // held returns the stored LogicalCluster with its new placement.
-func (m Migration) held(object []byte) ([]byte, error) {
+func (v *Mover) held(object []byte) ([]byte, error) {
 	lc := &unstructured.Unstructured{}
 	if err := json.Unmarshal(object, &lc.Object); err != nil {
 		return nil, err
@@ -303,8 +305,11 @@ func (m Migration) held(object []byte) ([]byte, error) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[tenancyv1alpha1.ShardAnnotation] = m.Destination
-	annotations[tenancyv1alpha1.EpochAnnotation] = strconv.FormatUint(m.Epoch, 10)
+	annotations[tenancyv1alpha1.ShardAnnotation] = v.Migration.Destination
+	annotations[tenancyv1alpha1.EpochAnnotation] = strconv.FormatUint(v.Migration.Epoch, 10)
+	if v.Arrive != nil {
+		v.Arrive(annotations)
+	}
 	lc.SetAnnotations(annotations)
 	return json.Marshal(lc.Object)
 }

@@ -25,6 +25,8 @@ type Destination struct {
 	// Shards returns the names of all shards.
 	Shards func() []string
 	Clock  clock.PassiveClock
+	// Arrive is that of a Mover.
+	Arrive func(annotations map[string]string)
 }
 
 // Refusal is the error for a migration that does not begin, and that is not tried again.
@@ -55,7 +57,9 @@ func (d *Destination) Plan(ctx context.Context, obj *migrationv1alpha1.LogicalCl
 		m.Epoch = record.Epoch + 1
 		records.migration = m
 	}
-	return &Mover{Migration: m, Store: d.Store, Copies: d.Copies, Origin: Peer{d.Clients, m.Origin}, Records: records, Clock: d.Clock}, nil
+	return &Mover{
+		Migration: m, Store: d.Store, Copies: d.Copies, Origin: Peer{d.Clients, m.Origin}, Records: records, Clock: d.Clock, Arrive: d.Arrive,
+	}, nil
 }
 
 // find returns the LogicalCluster of a migration, and sets its origin. After the commit, it is that of this shard.
