@@ -35,6 +35,10 @@ func (i *installation) authenticate(all, own authenticator.Request, headers *aut
 	i.verdicts = authentication.NewVerdicts(authentication.VerdictsConfig{
 		Shard: i.opts.ShardName, Holder: i.holders.Holder, Serializer: s, Clock: clock.RealClock{},
 		Holds: i.holds, Locate: i.workspaces.NewLocator(i.shardNames).Locate,
+		IsProxy: func(r *http.Request) bool {
+			caller, err := i.calls.Caller(r)
+			return err == nil && caller.Kind == peers.Proxy
+		},
 		Ask: func(ctx context.Context, shard string, q authentication.TokenQuestion) (authentication.Verdict, error) {
 			return peers.Call[authentication.TokenQuestion, authentication.Verdict](ctx, i.clients, shard, authentication.CallVerdict, q)
 		},

@@ -1,12 +1,12 @@
 package frontproxy
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kcplane/kcp/server/internal/process/budget"
 )
 
 // openRequests limits the requests that clients have open, watches included. What the requests cost is limited by the shards, for each
@@ -46,24 +46,10 @@ func (o *openRequests) begin(client string) (end func(), err error) {
 	}, nil
 }
 
-// network returns the network of a client: an IPv4 address, or the IPv6 /64 network, all of whose addresses one host can have.
+// network returns the network of a client.
 func network(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return ""
+	if prefix := budget.Network(r.RemoteAddr); prefix.IsValid() {
+		return prefix.String()
 	}
-	address, err := netip.ParseAddr(host)
-	if err != nil {
-		return ""
-	}
-	address = address.Unmap().WithZone("")
-	bits := address.BitLen()
-	if address.Is6() {
-		bits = 64
-	}
-	prefix, err := address.Prefix(bits)
-	if err != nil {
-		return ""
-	}
-	return prefix.String()
+	return ""
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -22,8 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
 
+	"github.com/kcplane/kcp/server/internal/process/budget"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -33,9 +33,13 @@ const (
 	verdictTTL = 10 * time.Second
 	// verdictTimeout limits the wait for a verdict.
 	verdictTimeout = 5 * time.Second
-	// maxVerdicts limits the verdicts in memory, maxVerdictBudgets the clusters whose questions are counted.
+	// trustedFor is how long a token that was valid is asked about beyond the limits: clients that invent tokens do not lock it out.
+	trustedFor = time.Hour
+	// maxVerdicts limits the verdicts of each kind in memory, maxVerdictBudgets the clients and clusters whose questions are counted.
 	maxVerdicts, maxVerdictBudgets = 4096, 4096
-	// The rates limit the questions that clients without valid tokens can cause, for one logical cluster and in total.
+	// The rates limit the questions about unknown tokens: of one client, for one logical cluster, and in total. A client alone exhausts only
+	// its own.
+	verdictsPerClient, clientBurst    = 10, 40
 	verdictsPerCluster, verdictBurst  = 50, 100
 	verdictsPerServer, serverVerdicts = 500, 1000
 )
@@ -48,9 +52,11 @@ type VerdictsConfig struct {
 	Holder func(logicalcluster.Name) (shard string, epoch uint64, known bool)
 	// Holds reports whether this shard has a logical cluster.
 	Holds func(logicalcluster.Name) bool
-	// Locate returns the shard that holds a cluster that Holder does not know, for a request to the cluster asker, and an empty name if no
-	// shard does. hint is a shard that may hold it, or empty.
-	Locate func(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (shard string, err error)
+	// Locate returns the shard that holds a cluster that Holder does not know, for a request of a client to the cluster asker, and an empty
+	// name if no shard does. hint is a shard that may hold it, or empty.
+	Locate func(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (shard string, err error)
+	// IsProxy reports whether a front proxy sends a request, according to its valid certificate.
+	IsProxy func(*http.Request) bool
 	// Ask sends CallVerdict to a shard.
 	Ask        func(ctx context.Context, shard string, q TokenQuestion) (Verdict, error)
 	Serializer runtime.NegotiatedSerializer
@@ -64,20 +70,25 @@ type VerdictsConfig struct {
 //     one that no shard holds, or none is sent to no shard.
 //   - A verdict is only about service accounts of that cluster.
 //   - Without an answer, nothing is authenticated: the client gets 503, or 429 beyond the limits.
+//   - A client that invents tokens exhausts only its own limit, and removes no verdict on a valid token from memory.
 type Verdicts struct {
-	config  VerdictsConfig
-	known   *cache.LRUExpireCache
-	asking  singleflight.Group
-	all     *rate.Limiter
-	mu      sync.Mutex // finds and creates budgets
-	budgets *lru.Cache
+	config         VerdictsConfig
+	valid, refused *cache.LRUExpireCache // of Verdict
+	trusted        *cache.LRUExpireCache // tokens that were valid
+	asking         singleflight.Group
+
+	clients, clusters *budget.Budgets
+	all               *rate.Limiter
 }
 
 // NewVerdicts returns the verdicts of a shard.
 func NewVerdicts(config VerdictsConfig) *Verdicts {
+	remember := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(maxVerdicts, config.Clock) }
 	return &Verdicts{
-		config: config, known: cache.NewLRUExpireCacheWithClock(maxVerdicts, config.Clock),
-		all: rate.NewLimiter(verdictsPerServer, serverVerdicts), budgets: lru.New(maxVerdictBudgets),
+		config: config, valid: remember(), refused: remember(), trusted: remember(),
+		clients:  budget.New(verdictsPerClient, clientBurst, maxVerdictBudgets, config.Clock),
+		clusters: budget.New(verdictsPerCluster, verdictBurst, maxVerdictBudgets, config.Clock),
+		all:      rate.NewLimiter(verdictsPerServer, serverVerdicts),
 	}
 }
 
@@ -93,7 +104,7 @@ type judgedKey struct{}
 func (v *Verdicts) WithVerdict(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if tokens := slices.Compact(bearerTokens(r)); len(tokens) == 1 {
-			response, err := v.of(r.Context(), tokens[0])
+			response, err := v.of(r.Context(), tokens[0], v.client(r))
 			if err != nil {
 				responsewriters.ErrorNegotiated(err, v.config.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 				return
@@ -119,16 +130,16 @@ func (v *Verdicts) Authenticator() authenticator.Request {
 }
 
 // of returns the service account of a token that another shard decides about, and nil for other and for invalid tokens.
-func (v *Verdicts) of(ctx context.Context, token string) (*authenticator.Response, error) {
+func (v *Verdicts) of(ctx context.Context, token, client string) (*authenticator.Response, error) {
 	claimed, hint := claimedPlace(token)
 	if claimed == "" || v.config.Holds(claimed) {
 		return nil, nil
 	}
-	shard, err := v.holder(ctx, claimed, hint)
+	shard, err := v.holder(ctx, claimed, client, hint)
 	if err != nil || shard == "" || shard == v.config.Shard {
 		return nil, err
 	}
-	verdict, err := v.ask(ctx, shard, claimed, token)
+	verdict, err := v.ask(ctx, shard, claimed, client, token)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +151,12 @@ func (v *Verdicts) of(ctx context.Context, token string) (*authenticator.Respons
 }
 
 // holder returns the shard that holds a cluster, an empty name if no shard does.
-func (v *Verdicts) holder(ctx context.Context, cluster logicalcluster.Name, hint string) (string, error) {
+func (v *Verdicts) holder(ctx context.Context, cluster logicalcluster.Name, client, hint string) (string, error) {
 	if shard, _, known := v.config.Holder(cluster); known {
 		return shard, nil
 	}
 	asker, _ := logicalcluster.NameFrom(ctx) // empty for requests without a cluster, which share one budget
-	shard, err := v.config.Locate(ctx, cluster, asker, hint)
+	shard, err := v.config.Locate(ctx, cluster, asker, client, hint)
 	if err != nil && !apierrors.IsTooManyRequests(err) {
 		err = unlocated(cluster, err)
 	}
@@ -160,13 +171,51 @@ func unlocated(cluster logicalcluster.Name, err error) error {
 	return result
 }
 
-func (v *Verdicts) ask(ctx context.Context, shard string, claimed logicalcluster.Name, token string) (Verdict, error) {
-	key := fmt.Sprintf("%s %x", shard, sha256.Sum256([]byte(token)))
-	if found, ok := v.known.Get(key); ok {
-		return found.(Verdict), nil
+// client returns the network of the client of a request: of the address that a front proxy names, if one sends the request.
+func (v *Verdicts) client(r *http.Request) string {
+	address := r.RemoteAddr
+	if forwarded := r.Header.Values("X-Forwarded-For"); len(forwarded) > 0 && v.config.IsProxy(r) {
+		last := forwarded[len(forwarded)-1]
+		address = strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
 	}
-	answer := v.asking.DoChan(key, func() (any, error) {
-		if !v.budget(claimed).Allow() || !v.all.Allow() {
+	return budget.Network(address).String()
+}
+
+// remembered returns the verdict on a token, if one still counts.
+func (v *Verdicts) remembered(key string) (Verdict, bool) {
+	for _, known := range []*cache.LRUExpireCache{v.valid, v.refused} {
+		if found, ok := known.Get(key); ok {
+			return found.(Verdict), true
+		}
+	}
+	return Verdict{}, false
+}
+
+func (v *Verdicts) remember(key string, verdict Verdict) {
+	if verdict.Name == "" {
+		v.trusted.Remove(key)
+		v.refused.Add(key, verdict, verdictTTL)
+		return
+	}
+	v.trusted.Add(key, true, trustedFor)
+	v.valid.Add(key, verdict, verdictTTL)
+}
+
+// allow reports whether a client may cause a question about a token of a cluster.
+func (v *Verdicts) allow(client string, claimed logicalcluster.Name, key string) bool {
+	if _, ok := v.trusted.Get(key); ok {
+		return true
+	}
+	return v.clients.Allow(client) && v.clusters.Allow(claimed) && v.all.AllowN(v.config.Clock.Now(), 1)
+}
+
+func (v *Verdicts) ask(ctx context.Context, shard string, claimed logicalcluster.Name, client, token string) (Verdict, error) {
+	key := fmt.Sprintf("%s %x", shard, sha256.Sum256([]byte(token)))
+	if verdict, ok := v.remembered(key); ok {
+		return verdict, nil
+	}
+	answer := v.asking.DoChan(client+" "+key, func() (any, error) { // by client: others do not get its 429
+		if !v.allow(client, claimed, key) {
 			return nil, apierrors.NewTooManyRequests("too many unknown service account tokens of another shard: retry the request", 1)
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verdictTimeout) // other requests may wait for the result
@@ -175,7 +224,7 @@ func (v *Verdicts) ask(ctx context.Context, shard string, claimed logicalcluster
 		if err != nil {
 			return nil, unanswered(shard, err)
 		}
-		v.known.Add(key, verdict, verdictTTL)
+		v.remember(key, verdict)
 		return verdict, nil
 	})
 	select {
@@ -199,15 +248,4 @@ func unanswered(shard string, err error) error {
 	result := apierrors.NewServiceUnavailable(message)
 	result.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return result
-}
-
-func (v *Verdicts) budget(cluster logicalcluster.Name) *rate.Limiter {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if found, ok := v.budgets.Get(cluster); ok {
-		return found.(*rate.Limiter)
-	}
-	created := rate.NewLimiter(verdictsPerCluster, verdictBurst)
-	v.budgets.Add(cluster, created)
-	return created
 }

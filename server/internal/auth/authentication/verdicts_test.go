@@ -2,6 +2,7 @@ package authentication
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -41,8 +42,9 @@ func newTwoShards(t *testing.T) *twoShards {
 	judge := Judge(Wrap(s.us.upstream), func(c logicalcluster.Name) bool { return c == "b" })
 	s.Verdicts = NewVerdicts(VerdictsConfig{
 		Shard: "eu", Clock: s.clock, Serializer: legacyscheme.Codecs,
-		Holds: func(cluster logicalcluster.Name) bool { return cluster == "a" },
-		Locate: func(_ context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+		IsProxy: func(r *http.Request) bool { return r.RemoteAddr == proxyAddress },
+		Holds:   func(cluster logicalcluster.Name) bool { return cluster == "a" },
+		Locate: func(_ context.Context, cluster, asker logicalcluster.Name, _, hint string) (string, error) {
 			s.hints = append(s.hints, fmt.Sprintf("%s for %s at %q", cluster, asker, hint))
 			return s.located[cluster], s.lost
 		},
@@ -77,11 +79,30 @@ func (s *twoShards) login(t *testing.T, headers ...string) string {
 			}
 		}
 	}))
+	r := requestAt("a", headers...)
+	if address := r.Header.Get("Test-Address"); address != "" {
+		r.RemoteAddr = address
+	}
 	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, requestAt("a", headers...)); w.Code != http.StatusOK {
+	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
 		return fmt.Sprint(w.Code)
 	}
 	return result
+}
+
+// proxyAddress is the address of a front proxy.
+const proxyAddress = "198.51.100.7:1"
+
+// forget removes all verdicts from memory.
+func (s *twoShards) forget() {
+	for _, known := range []interface{ RemoveAll(func(any) bool) }{s.valid, s.refused, s.trusted} {
+		known.RemoveAll(func(any) bool { return true })
+	}
+}
+
+// forged returns one of many invented tokens of b.
+func forged(n int) string {
+	return unsigned(fmt.Sprintf(`{"kubernetes.io":{"clusterName":"b"},"n":%d}`, n))
 }
 
 func bearing(token string) []string { return []string{"Authorization", "Bearer " + token} }
@@ -108,7 +129,7 @@ func TestTheHolderDecidesAboutAToken(t *testing.T) {
 		"tokens of both":                   {append(overWebSocket(foreign), bearing(own)...), "401", 0},
 	} {
 		s.asked = nil
-		s.known.RemoveAll(func(any) bool { return true })
+		s.forget()
 		if got := s.login(t, c.headers...); got != c.want || len(s.asked) != c.asked {
 			t.Errorf("%s: got %s after asking %q, want %s after %d questions", name, got, s.asked, c.want, c.asked)
 		}
@@ -168,7 +189,7 @@ func TestAShardDecidesOnlyAboutItsOwnServiceAccounts(t *testing.T) {
 		{Name: "admin"}, {Name: "system:masters"}, {Name: "system:serviceaccount:ns"}, {},
 	} {
 		s.answer = &answer
-		s.known.RemoveAll(func(any) bool { return true })
+		s.forget()
 		if got := s.login(t, bearing(token)...); got != "401" {
 			t.Errorf("%+v: got %s", answer, got)
 		}
@@ -212,5 +233,78 @@ func TestWithoutAVerdictNothingIsAuthenticated(t *testing.T) {
 	}
 	if got := s.login(t, bearing(token)...); got != botOfB {
 		t.Errorf("a known token during the flood: got %s", got)
+	}
+}
+
+// from returns the headers of a request with a token from an address.
+func from(address, token string) []string { return append(bearing(token), "Test-Address", address) }
+
+func TestAClientThatInventsTokensDoesNotDelayOthers(t *testing.T) {
+	s := newTwoShards(t)
+	flood := func(headers ...string) (refused int) {
+		for n := range 4 * verdictBurst {
+			switch got := s.login(t, append(bearing(forged(n)), headers...)...); got {
+			case "429":
+				refused++
+			case "401":
+			default:
+				t.Fatalf("got %s", got)
+			}
+		}
+		return refused
+	}
+	if got, want := flood("Test-Address", "192.0.2.1:1"), 4*verdictBurst-clientBurst; got != want || len(s.asked) != clientBurst {
+		t.Errorf("%d tokens were refused after %d questions, want %d after %d", got, len(s.asked), want, clientBurst)
+	}
+	token := s.us.token(t, "b", "2")
+	if got := s.login(t, from("192.0.2.2:1", token)...); got != botOfB {
+		t.Errorf("a token of another client: got %s", got)
+	}
+	if got := s.login(t, from("192.0.2.1:2", s.us.token(t, "b", "2")+"x")...); got != "429" {
+		t.Errorf("the client from another port: got %s", got)
+	}
+	if got := s.login(t, append(from("192.0.2.1:2", forged(-1)), "X-Forwarded-For", "203.0.113.9")...); got != "429" {
+		t.Errorf("the client names another address: got %s", got)
+	}
+	if got := flood("Test-Address", proxyAddress, "X-Forwarded-For", "203.0.113.1"); got == 0 {
+		t.Error("a client behind a front proxy is not limited")
+	}
+	fresh := s.us.token(t, "b", "2")
+	if got := s.login(t, append(from(proxyAddress, fresh), "X-Forwarded-For", "203.0.113.1, 203.0.113.2")...); got != botOfB {
+		t.Errorf("another client behind the front proxy: got %s", got)
+	}
+}
+
+func TestManyClientsDoNotLockOutAValidToken(t *testing.T) {
+	s := newTwoShards(t)
+	token := s.us.token(t, "b", "2")
+	if got := s.login(t, bearing(token)...); got != botOfB {
+		t.Fatalf("got %s", got)
+	}
+	for n := range maxVerdicts + 1 {
+		s.refused.Add(fmt.Sprint(n), Verdict{}, verdictTTL)
+	}
+	for n := range 2 * verdictBurst {
+		s.login(t, from(fmt.Sprintf("192.0.2.%d:1", n), forged(n))...)
+	}
+	asked := len(s.asked)
+	if got := s.login(t, bearing(token)...); got != botOfB || len(s.asked) != asked {
+		t.Errorf("the token: got %s after %d questions", got, len(s.asked)-asked)
+	}
+	if got := s.login(t, from("192.0.2.250:1", s.us.token(t, "b", "2")+"x")...); got != "429" {
+		t.Errorf("an unknown token beyond the limit of the cluster: got %s", got)
+	}
+	s.clock.Step(verdictTTL + time.Millisecond)
+	for n := range 20 * verdictBurst {
+		s.login(t, from(fmt.Sprintf("198.18.%d.%d:1", n/200, n%200), forged(n+1000))...)
+	}
+	if got := s.login(t, bearing(token)...); got != botOfB {
+		t.Errorf("the token after 10 s, beyond the limit of the cluster: got %s", got)
+	}
+	s.answer = &Verdict{}
+	s.clock.Step(verdictTTL + time.Millisecond)
+	s.login(t, bearing(token)...)
+	if _, trusted := s.trusted.Get(fmt.Sprintf("us %x", sha256.Sum256([]byte(token)))); trusted {
+		t.Error("a token that was revoked is still asked about beyond the limits")
 	}
 }

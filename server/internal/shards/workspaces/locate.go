@@ -3,16 +3,15 @@ package workspaces
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/utils/lru"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/process/budget"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -26,7 +25,9 @@ const (
 	// locateTimeout limits one search, parallelQuestions the questions of a search in progress.
 	locateTimeout     = 5 * time.Second
 	parallelQuestions = 16
-	// The rates limit the searches that the requests to one logical cluster cause, all searches, and those that ask every shard.
+	// The rates limit the searches that one client and the requests to one logical cluster cause, all searches, and those that ask every
+	// shard. A client alone exhausts only its own.
+	searchesPerClient, clientBurst  = 1, 5
 	searchesPerCluster, searchBurst = 5, 20
 	searchesPerServer, serverBurst  = 50, 100
 	wideSearches, wideBurst         = 5, 20
@@ -38,43 +39,52 @@ const (
 // Invariants:
 //   - The shard that says that it holds a cluster is believed only if the records from root downward lead to it.
 //   - No shard holds a cluster only if every shard has said so. While one does not respond, the answer is an error.
-//   - The searches are limited for each logical cluster whose requests cause them, and in total: beyond that, the answer is 429. The shard
-//     of a cluster that was found before is asked in any case: clients that invent clusters do not lock out those that exist.
+//   - The searches are limited for each client, for each logical cluster whose requests cause them, and in total: beyond that, the answer is
+//     429. The shard of a cluster that was found before is asked in any case: clients that invent clusters do not lock out those that exist.
+//   - What one client invents neither makes the answer for another one late, nor removes from memory what was found.
 type Locator struct {
 	calls  *Calls
 	shards func() []string
-	known  *cache.LRUExpireCache
-	found  *cache.LRUExpireCache // the shards of clusters that exist
+	known  *cache.LRUExpireCache // the shards of clusters, for locatedFor
+	absent *cache.LRUExpireCache // clusters that no shard holds, for locatedFor
+	found  *cache.LRUExpireCache // the shards of clusters that exist, for rememberedFor
 	asking singleflight.Group
 
-	all, wide *rate.Limiter
-	mu        sync.Mutex // finds and creates budgets
-	budgets   *lru.Cache
+	clients, askers *budget.Budgets // by client, and by cluster
+	all, wide       *rate.Limiter
 }
 
 // NewLocator returns a locator. shards returns the names of all shards.
 func (c *Calls) NewLocator(shards func() []string) *Locator {
+	remember := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock) }
 	return &Locator{
-		calls: c, shards: shards, known: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock),
-		found: cache.NewLRUExpireCacheWithClock(maxLocated, c.Clock), budgets: lru.New(maxSearchBudgets),
-		all: rate.NewLimiter(searchesPerServer, serverBurst), wide: rate.NewLimiter(wideSearches, wideBurst),
+		calls: c, shards: shards, known: remember(), absent: remember(), found: remember(),
+		clients: budget.New(searchesPerClient, clientBurst, maxSearchBudgets, c.Clock),
+		askers:  budget.New(searchesPerCluster, searchBurst, maxSearchBudgets, c.Clock),
+		all:     rate.NewLimiter(searchesPerServer, serverBurst), wide: rate.NewLimiter(wideSearches, wideBurst),
 	}
 }
 
-// Locate returns the shard that holds a cluster, for a request to the cluster asker, and an empty name if no shard does. hint is a shard
-// that may hold it, or empty.
-func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+// Locate returns the shard that holds a cluster, for a request of a client to the cluster asker, and an empty name if no shard does. hint is
+// a shard that may hold it, or empty.
+func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (string, error) {
 	if shard, ok := l.known.Get(cluster); ok {
 		return shard.(string), nil
 	}
-	answer := l.asking.DoChan(string(cluster), func() (any, error) {
+	if _, ok := l.absent.Get(cluster); ok {
+		return "", nil
+	}
+	// By client: others do not get its 429.
+	answer := l.asking.DoChan(client+" "+string(cluster), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), locateTimeout) // other requests may wait for the result
 		defer cancel()
-		shard, err := l.find(ctx, cluster, asker, hint)
-		if err == nil {
+		shard, err := l.find(ctx, cluster, asker, client, hint)
+		switch {
+		case err != nil:
+		case shard == "":
+			l.absent.Add(cluster, true, locatedFor)
+		default:
 			l.known.Add(cluster, shard, locatedFor)
-		}
-		if err == nil && shard != "" {
 			l.found.Add(cluster, shard, rememberedFor)
 		}
 		return shard, err
@@ -88,13 +98,13 @@ func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name
 }
 
 // find asks the shard that had a cluster, and searches otherwise.
-func (l *Locator) find(ctx context.Context, cluster, asker logicalcluster.Name, hint string) (string, error) {
+func (l *Locator) find(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (string, error) {
 	if last, ok := l.found.Get(cluster); ok {
 		if holds, err := l.holds(ctx, last.(string), cluster); holds && err == nil {
 			return last.(string), nil
 		}
 	}
-	if !l.budget(asker).Allow() || !l.all.Allow() {
+	if !l.clients.Allow(client) || !l.askers.Allow(asker) || !l.all.Allow() {
 		return "", tooManySearches()
 	}
 	return l.search(ctx, cluster, hint)
@@ -178,17 +188,6 @@ func (l *Locator) holds(ctx context.Context, shard string, cluster logicalcluste
 		return false, nil
 	}
 	return err == nil, err
-}
-
-func (l *Locator) budget(asker logicalcluster.Name) *rate.Limiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if found, ok := l.budgets.Get(asker); ok {
-		return found.(*rate.Limiter)
-	}
-	created := rate.NewLimiter(searchesPerCluster, searchBurst)
-	l.budgets.Add(asker, created)
-	return created
 }
 
 // located is the question for the place of a cluster.

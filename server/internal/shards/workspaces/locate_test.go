@@ -25,15 +25,15 @@ func locating(t *testing.T) (*installation, *Locator) {
 func TestTheShardOfAClusterIsFoundByItsName(t *testing.T) {
 	for _, hint := range []string{"", "a", "b", "none"} {
 		i, l := locating(t)
-		if got, err := l.Locate(t.Context(), team, "root", hint); got != "b" || err != nil {
+		if got, err := l.Locate(t.Context(), team, "root", "client", hint); got != "b" || err != nil {
 			t.Errorf("hint %q: got %q, %v", hint, got, err)
 		}
 		i.stop("b")
-		if got, err := l.Locate(t.Context(), team, "root", hint); got != "b" || err != nil {
+		if got, err := l.Locate(t.Context(), team, "root", "client", hint); got != "b" || err != nil {
 			t.Errorf("again: got %q, %v", got, err)
 		}
 		i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
-		if got, err := l.Locate(t.Context(), team, "root", hint); got != "" || err == nil {
+		if got, err := l.Locate(t.Context(), team, "root", "client", hint); got != "" || err == nil {
 			t.Errorf("after 10 s: got %q, %v", got, err)
 		}
 	}
@@ -42,10 +42,10 @@ func TestTheShardOfAClusterIsFoundByItsName(t *testing.T) {
 func TestAClusterIsFoundWhileTheShardThatItHasLeftIsDown(t *testing.T) {
 	_, l := locating(t)
 	l.shards = func() []string { return []string{"root", "a", "b", "gone"} }
-	if got, err := l.Locate(t.Context(), team, "root", "gone"); got != "b" || err != nil {
+	if got, err := l.Locate(t.Context(), team, "root", "client", "gone"); got != "b" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got, err := l.Locate(t.Context(), "absentabsentabse", "root", "gone"); got != "" || err == nil {
+	if got, err := l.Locate(t.Context(), "absentabsentabse", "root", "client", "gone"); got != "" || err == nil {
 		t.Errorf("an absent cluster: got %q, %v", got, err)
 	}
 }
@@ -68,7 +68,7 @@ func TestAShardIsLocatedOnlyIfTheRecordsLeadToIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i, l := locating(t)
 			tc.prepare(i)
-			if got, err := l.Locate(t.Context(), team, "root", ""); got != "" || (err == nil) != tc.absent {
+			if got, err := l.Locate(t.Context(), team, "root", "client", ""); got != "" || (err == nil) != tc.absent {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})
@@ -77,23 +77,23 @@ func TestAShardIsLocatedOnlyIfTheRecordsLeadToIt(t *testing.T) {
 
 func TestAKnownClusterIsFoundBeyondTheLimits(t *testing.T) {
 	i, l := locating(t)
-	if got, err := l.Locate(t.Context(), team, "orgs", ""); got != "b" || err != nil {
+	if got, err := l.Locate(t.Context(), team, "orgs", "client", ""); got != "b" || err != nil {
 		t.Fatalf("got %q, %v", got, err)
 	}
 	for n := range serverBurst + 10 {
 		name := logicalcluster.Name(fmt.Sprintf("invented%08d", n))
-		_, _ = l.Locate(t.Context(), name, logicalcluster.Name(fmt.Sprint("asker", n%10)), "")
+		_, _ = l.Locate(t.Context(), name, logicalcluster.Name(fmt.Sprint("asker", n%10)), fmt.Sprint("client", n), "")
 	}
 	i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
-	if _, err := l.Locate(t.Context(), "absentabsentabse", "orgs", ""); !apierrors.IsTooManyRequests(err) {
+	if _, err := l.Locate(t.Context(), "absentabsentabse", "orgs", "client", ""); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("an unknown cluster: got %v", err)
 	}
-	if got, err := l.Locate(t.Context(), team, "orgs", ""); got != "b" || err != nil {
+	if got, err := l.Locate(t.Context(), team, "orgs", "client", ""); got != "b" || err != nil {
 		t.Errorf("the cluster that was found before: got %q, %v", got, err)
 	}
 	i.shards["b"].left[team] = true
 	i.clock.SetTime(i.clock.Now().Add(locatedFor + time.Second))
-	if got, err := l.Locate(t.Context(), team, "orgs", ""); got == "b" || !apierrors.IsTooManyRequests(err) {
+	if got, err := l.Locate(t.Context(), team, "orgs", "client", ""); got == "b" || !apierrors.IsTooManyRequests(err) {
 		t.Errorf("after it has moved: got %q, %v", got, err)
 	}
 }
@@ -103,7 +103,7 @@ func TestSearchesAreLimited(t *testing.T) {
 	refused := func(asker logicalcluster.Name, hint string) (n int) {
 		for i := range searchBurst + 10 {
 			name := logicalcluster.Name(fmt.Sprintf("%s%012d", asker, i))
-			if _, err := l.Locate(t.Context(), name, asker, hint); apierrors.IsTooManyRequests(err) {
+			if _, err := l.Locate(t.Context(), name, asker, fmt.Sprint(asker, i), hint); apierrors.IsTooManyRequests(err) {
 				n++
 			}
 		}
@@ -115,7 +115,34 @@ func TestSearchesAreLimited(t *testing.T) {
 	if n := refused("orgs", ""); n < searchBurst/2 {
 		t.Errorf("searches that ask every shard were refused only %d times", n)
 	}
-	if got, err := l.Locate(t.Context(), team, "team", "b"); got != "b" || err != nil {
+	if got, err := l.Locate(t.Context(), team, "team", "client", "b"); got != "b" || err != nil {
 		t.Errorf("a token with a hint, to another cluster: got %q, %v", got, err)
+	}
+}
+
+func TestAClientThatInventsClustersDoesNotDelayOthers(t *testing.T) {
+	i, l := locating(t)
+	refused := 0
+	for n := range 4 * serverBurst {
+		name := logicalcluster.Name(fmt.Sprintf("invented%08d", n))
+		if _, err := l.Locate(t.Context(), name, "orgs", "hostile", ""); apierrors.IsTooManyRequests(err) {
+			refused++
+		}
+	}
+	if want := 4*serverBurst - clientBurst; refused != want {
+		t.Errorf("%d searches of the client were refused, want %d", refused, want)
+	}
+	if got, err := l.Locate(t.Context(), team, "orgs", "other", ""); got != "b" || err != nil {
+		t.Errorf("another client in the same cluster: got %q, %v", got, err)
+	}
+	for n := range maxLocated {
+		l.absent.Add(logicalcluster.Name(fmt.Sprintf("invented%08d", n)), true, locatedFor)
+	}
+	i.stop("b")
+	if got, err := l.Locate(t.Context(), team, "orgs", "other", ""); got != "b" || err != nil {
+		t.Errorf("a known cluster after many that do not exist: got %q, %v", got, err)
+	}
+	if got, err := l.Locate(t.Context(), team, "orgs", "hostile", ""); got != "b" || err != nil {
+		t.Errorf("a known cluster, for the client beyond its limit: got %q, %v", got, err)
 	}
 }
