@@ -18,7 +18,7 @@ var alwaysOn = []featuregate.Feature{"CacheAPIs", "WorkspaceAuthentication", "Wo
 var withoutEffect = map[featuregate.Feature]string{
 	"EnableDeprecatedAPIExportVirtualWorkspacesUrls": "status.virtualWorkspaces of an APIExport stays empty; read the URLs from an " +
 		"APIExportEndpointSlice",
-	"LogicalClusterMigration": "logical clusters cannot be moved between shards yet",
+	"LogicalClusterMigration": "the shards of an installation move logical clusters without it",
 }
 
 // AddFeatures adds the feature gates of kcp to gates.
@@ -35,7 +35,7 @@ func AddFeatures(gates featuregate.MutableFeatureGate) {
 
 // Warnings returns a warning for each flag of a command line that has no effect.
 func (o *Options) Warnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) []string {
-	warnings := featureWarnings(flags, gates)
+	warnings := append(featureWarnings(flags, gates), unusedWarnings(flags)...)
 	audit := o.Generic.Audit
 	if audit.PolicyFile == "" && (audit.LogOptions.Path != "" || audit.WebhookOptions.ConfigFile != "") {
 		warnings = append(warnings,

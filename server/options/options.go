@@ -208,6 +208,7 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 	add("metrics", g.Metrics.AddFlags)
 	add("logs", func(fs *pflag.FlagSet) { logsapi.AddFlags(g.Logs, fs) })
 	add("traces", g.Traces.AddFlags)
+	o.addUnused(sets.FlagSet("kcp without effect"))
 	misc := sets.FlagSet("misc")
 	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "Time to retain events.")
 	misc.StringVar(&g.ServiceAccountSigningKeyFile, "service-account-signing-key-file", g.ServiceAccountSigningKeyFile,
