@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/storage"
 )
@@ -61,7 +62,21 @@ func (i *installation) cacheConfig() (*rest.Config, error) {
 	if prefix := strings.TrimSuffix(cacheserver.Prefix, "/"); !strings.HasSuffix(strings.TrimSuffix(config.Host, "/"), prefix) {
 		config.Host = strings.TrimSuffix(config.Host, "/") + prefix
 	}
+	config.Wrap(i.membership.Wrap)
 	return config, nil
+}
+
+// id returns the ID of the installation; empty if this shard has not registered yet.
+func (i *installation) id(ctx context.Context) string {
+	if known := i.knownID.Load(); known != nil {
+		return *known
+	}
+	id, err := i.backend.Record(ctx, shards.InstallationRecord)
+	if err != nil || id == "" {
+		return ""
+	}
+	i.knownID.Store(&id)
+	return id
 }
 
 // offer returns what writes the objects of a set to the cache server, and nil on a single shard. Only the leader runs it.

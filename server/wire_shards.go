@@ -22,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards"
+	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/shards/workspaces"
@@ -53,7 +54,10 @@ type installation struct {
 	// places answers peers what this shard holds.
 	places   *tree.Places
 	offering *offering
-	reading  *reading
+	// membership notices a cache server of another installation, whose ID is not knownID.
+	membership *feed.Membership
+	knownID    atomic.Pointer[string]
+	reading    *reading
 	// cache is nil unless this shard serves the cache of the installation.
 	cache *cache
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
@@ -72,6 +76,7 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	}
 	g := up.generic
 	i := &installation{opts: opts, backend: backend, tenancy: tenancy}
+	i.membership = &feed.Membership{Installation: i.id}
 	var err error
 	if opts.Sharding.Adopt {
 		err = backend.ForgetIncarnation(ctx)
@@ -205,7 +210,7 @@ func (i *installation) join(ctx context.Context) (later func(context.Context), e
 
 // state returns what this shard holds.
 func (i *installation) state(ctx context.Context) shards.State {
-	state := shards.State{Incarnation: i.incarnation, Time: time.Now(), Used: i.usage.read(ctx)}
+	state := shards.State{Incarnation: i.incarnation, Time: time.Now(), Used: i.usage.read(ctx), CacheOf: i.membership.Other()}
 	if limit := i.opts.Sharding.MaxLogicalClusters; limit > 0 {
 		state.Capacity = map[corev1.ResourceName]int64{corev1alpha1.ResourceLogicalClusters: limit}
 	}

@@ -28,6 +28,9 @@ const (
 	// ShardClockSynchronized is False while the clocks of the shard and of the root shard differ by more than 10 seconds.
 	ShardClockSynchronized = "ClockSynchronized"
 	ReasonShardClocksApart = "ClocksApart"
+	// ShardCacheServerMatches is False if the cache server of the shard belongs to another installation.
+	ShardCacheServerMatches      = "CacheServerMatches"
+	ReasonShardOtherInstallation = "OtherInstallation"
 )
 
 // AvailableToOtherShards is a condition of exports, endpoint slices and cached resources. It is False, with ReasonLimitExceeded, for an

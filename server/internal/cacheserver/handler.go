@@ -59,6 +59,7 @@ type Handler struct {
 
 	mu       sync.Mutex
 	instance string // empty until it is known
+	owner    string // the installation; empty until it is known
 }
 
 // New returns a handler.
@@ -134,6 +135,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set(InstanceHeader, instance)
+	if err := h.checkInstallation(w, r, who); err != nil {
+		return err
+	}
 	info := t.info(r)
 	end, err := h.limits.begin(who.name, info.Verb == "watch")
 	if err != nil {

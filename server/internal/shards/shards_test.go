@@ -252,6 +252,18 @@ func TestAShardWhoseStoreIsAdoptedIsInQuarantine(t *testing.T) {
 	}
 }
 
+func TestAShardWithTheCacheServerOfAnotherInstallationHasACondition(t *testing.T) {
+	status := &corev1alpha1.ShardStatus{}
+	for _, step := range []struct{ other, want string }{
+		{"", ""}, {"theirs", corev1alpha1.ReasonShardOtherInstallation}, {"", "True"},
+	} {
+		report(status, &corev1alpha1.Shard{}, State{Time: time.Now(), CacheOf: step.other}, nil, time.Now())
+		if got := outcome(&corev1alpha1.Shard{Status: *status}, corev1alpha1.ShardCacheServerMatches); got != step.want {
+			t.Errorf("with the cache server of %q, the condition is %q, want %q", step.other, got, step.want)
+		}
+	}
+}
+
 func TestOnlyTheRootShardReadsTheStateOfShards(t *testing.T) {
 	serve := ServeState(func(context.Context) State { return State{Incarnation: "a"} })
 	if _, err := serve(t.Context(), one, Question{}); !apierrors.IsForbidden(err) {

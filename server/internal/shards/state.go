@@ -35,6 +35,8 @@ type State struct {
 	// Used and Capacity are in the units of ShardStatus.
 	Used     map[corev1.ResourceName]int64 `json:"used"`
 	Capacity map[corev1.ResourceName]int64 `json:"capacity,omitempty"`
+	// CacheOf is the other installation whose cache server the shard has; empty if it is that of its own installation.
+	CacheOf string `json:"cacheOf,omitempty"`
 }
 
 // CallState is the peer call by which the root shard reads the state of a shard.
@@ -149,6 +151,7 @@ func report(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard, state S
 			"both hosts", maxClockDifference)
 	}
 	conditions.Set(&status.Conditions, clocks)
+	reportCache(status, state)
 	status.Used, status.Capacity = quantities(state.Used, status.Used), quantities(state.Capacity, nil)
 }
 
@@ -163,6 +166,19 @@ func reportTrust(status *corev1alpha1.ShardStatus, shard *corev1alpha1.Shard) {
 		return
 	}
 	conditions.Set(&status.Conditions, trusted)
+}
+
+// reportCache writes into the status of a shard whether its cache server is that of the installation, if it ever was another one.
+func reportCache(status *corev1alpha1.ShardStatus, state State) {
+	cache := corev1alpha1.Condition{Type: corev1alpha1.ShardCacheServerMatches, Status: metav1.ConditionTrue}
+	if state.CacheOf != "" {
+		cache.Status, cache.Severity, cache.Reason = metav1.ConditionFalse, "Error", corev1alpha1.ReasonShardOtherInstallation
+		cache.Message = fmt.Sprintf("the cache server of this shard belongs to installation %s and refuses the shard: correct "+
+			"--cache-kubeconfig of the shard", state.CacheOf)
+	} else if !slices.ContainsFunc(status.Conditions, func(c corev1alpha1.Condition) bool { return c.Type == cache.Type }) {
+		return
+	}
+	conditions.Set(&status.Conditions, cache)
 }
 
 // quantities returns amounts as resources. An amount that has hardly changed keeps its former value.

@@ -22,6 +22,20 @@ func (b *Backend) SetRecord(ctx context.Context, name, value string) error {
 	return wrapRecord(name, err)
 }
 
+// ClaimRecord stores a value under a name that has none, and returns the value that it has then.
+func (b *Backend) ClaimRecord(ctx context.Context, name, value string) (string, error) {
+	key := b.recordKey(name)
+	done, err := b.client.Client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return "", wrapRecord(name, err)
+	}
+	if !done.Succeeded {
+		value = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
+	}
+	return value, nil
+}
+
 func (b *Backend) recordKey(name string) string { return b.root + ownPrefix + "/records/" + name }
 
 func wrapRecord(name string, err error) error {
