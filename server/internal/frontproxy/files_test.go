@@ -1,6 +1,7 @@
 package frontproxy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kcplane/kcp/server/internal/frontproxy/index"
@@ -160,6 +162,28 @@ func TestTheProxyIsReadyWhenTheTreesOfAllShardsThatRespondAreComplete(t *testing
 	feed(t, two, "x")
 	if err := s.Ready(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAProxyWhoseCertificateIsRefusedSaysSo(t *testing.T) {
+	s := newSet(t, "", map[string]string{"root": "https://root", "two": "https://two"})
+	root, two := &sink{set: s, name: "root"}, &sink{set: s, name: "two"}
+	refusal := fmt.Errorf("following: %w", apierrors.NewUnauthorized("certificate signed by unknown authority"))
+	root.Lost(refusal)
+	two.Lost(os.ErrDeadlineExceeded)
+	err := s.Ready()
+	if err == nil || !strings.Contains(err.Error(), "the shards [root] refuse the certificate of this front proxy") ||
+		!strings.Contains(err.Error(), "signed by unknown authority") || !strings.Contains(err.Error(), "--peer-client-ca-file") {
+		t.Errorf("got %v", err)
+	}
+	root.Lost(os.ErrDeadlineExceeded)
+	if err := s.Ready(); err == nil || strings.Contains(err.Error(), "refuse") {
+		t.Errorf("after the shard has stopped: got %v", err)
+	}
+	feed(t, two, "x")
+	root.Lost(refusal)
+	if err := s.Ready(); err != nil {
+		t.Errorf("one shard that refuses ends the service for all others: %v", err)
 	}
 }
 

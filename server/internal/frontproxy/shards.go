@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -55,6 +56,8 @@ type shardState struct {
 	stop context.CancelFunc
 	// complete reports that the index has a snapshot, and failed that the shard did not respond to the last attempt.
 	complete, failed bool
+	// refused is why the shard does not accept the certificate of this front proxy; nil if it does.
+	refused error
 	// current is when the index had everything last.
 	current time.Time
 }
@@ -240,18 +243,26 @@ func (s *shardSet) save() {
 func (s *shardSet) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var waiting []string
+	var waiting, refusing []string
+	var refused error
 	complete := false
 	for name, state := range s.shards {
 		complete = complete || state.complete
+		if state.refused != nil {
+			refusing, refused = append(refusing, name), state.refused
+		}
 		if !state.complete && !state.failed {
 			waiting = append(waiting, name)
 		}
 	}
 	slices.Sort(waiting)
+	slices.Sort(refusing)
 	switch {
 	case len(waiting) > 0:
 		return fmt.Errorf("the index lacks the shards %v", waiting)
+	case !complete && len(refusing) > 0:
+		return fmt.Errorf("the shards %v refuse the certificate of this front proxy: %w: add its authority to --peer-client-ca-file and "+
+			"--requestheader-client-ca-file of the shards, or correct --shards-kubeconfig", refusing, refused)
 	case !complete:
 		return errors.New("no shard responds")
 	}
@@ -310,7 +321,7 @@ func (s *sink) End() error {
 		s.set.index.End(s.name)
 	}
 	s.set.update(s.name, func(state *shardState) {
-		state.complete, state.failed, state.current = true, false, s.set.clock.Now()
+		state.complete, state.failed, state.refused, state.current = true, false, nil, s.set.clock.Now()
 	})
 	s.moved(true)
 	s.set.mu.Lock()
@@ -363,7 +374,7 @@ func (s *sink) Shard(record tree.Shard) error {
 
 // Bookmark implements tree.Sink.
 func (s *sink) Bookmark(uint64) {
-	s.set.update(s.name, func(state *shardState) { state.failed, state.current = false, s.set.clock.Now() })
+	s.set.update(s.name, func(state *shardState) { state.failed, state.refused, state.current = false, nil, s.set.clock.Now() })
 }
 
 // Lost implements tree.Sink.
@@ -372,6 +383,9 @@ func (s *sink) Lost(err error) {
 		if !state.failed && !errors.Is(err, io.EOF) {
 			klog.InfoS("The tree of a shard is interrupted", decisionlog.Shard, s.name, decisionlog.Reason, err)
 		}
-		state.failed = true
+		state.failed, state.refused = true, nil
+		if apierrors.IsUnauthorized(err) {
+			state.refused = err
+		}
 	})
 }
