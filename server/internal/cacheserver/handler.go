@@ -56,6 +56,7 @@ type Handler struct {
 	limits    *limits
 	resources *resources
 	pages     *pages
+	parts     *parts
 
 	mu       sync.Mutex
 	instance string // empty until it is known
@@ -73,7 +74,7 @@ func New(config Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{
-		config: config, limits: l, resources: all, pages: newPages(config.Clock),
+		config: config, limits: l, resources: all, pages: newPages(config.Clock), parts: newParts(config.Backend, config.Clock),
 		access: access{administrators: config.Administrators, administratorsWrite: config.AdministratorsWrite},
 	}
 	if config.Peers != nil {
@@ -95,8 +96,14 @@ func WithCache(cache, next http.Handler) http.Handler {
 }
 
 // Run makes etcd report progress to watches, which then send bookmarks, until ctx ends. A watch that resumes at a bookmark finds the
-// changes since then, and not an error about compacted history.
+// changes since then, and not an error about compacted history. Run also purges the parts of removed shards.
 func (h *Handler) Run(ctx context.Context) {
+	purging := make(chan struct{})
+	go func() {
+		defer close(purging)
+		h.parts.run(ctx)
+	}()
+	defer func() { <-purging }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,6 +158,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		defer cancel()
 		defer context.AfterFunc(h.config.Stopping, cancel)()
 	}
+	claimed, err := h.claim(r, who, t)
+	if err != nil {
+		return err
+	}
 	ctx = request.WithRequestInfo(request.WithUser(ctx, who.user()), info)
 	ctx = request.WithNamespace(storage.WithPlace(ctx, t.place), t.namespace)
 	if !info.IsResourceRequest {
@@ -160,7 +171,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound("the cache server does not have %q of %s", t.resource, t.gvr().GroupVersion())
 	}
-	return h.serveResource(w, r.WithContext(ctx), found, t, info.Verb)
+	return h.serveResource(w, r.WithContext(ctx), found, t, info.Verb, claimed)
 }
 
 // ForAdministrators serves requests of administrators.
@@ -192,7 +203,8 @@ func (h *Handler) instanceID(ctx context.Context) (string, error) {
 	return h.instance, nil
 }
 
-func (h *Handler) serveResource(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string) error {
+func (h *Handler) serveResource(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string,
+	claimed claim) error {
 	switch verb {
 	case "list", "watch":
 		read := handlers.ListResource(found, found, found.scope, false, minWatch)
@@ -208,10 +220,10 @@ func (h *Handler) serveResource(w http.ResponseWriter, r *http.Request, found *r
 		handlers.GetResource(found, found.scope).ServeHTTP(w, r)
 		return nil
 	}
-	return h.write(w, r, found, t, verb)
+	return h.write(w, r, found, t, verb, claimed)
 }
 
-func (h *Handler) write(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string) error {
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, found *resource, t target, verb string, claimed claim) error {
 	if r.URL.Query().Has("dryRun") {
 		return errDryRun
 	}
@@ -228,21 +240,26 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, found *resource,
 	if err != nil {
 		return err
 	}
-	ctx, code := r.Context(), http.StatusOK
-	var obj *unstructured.Unstructured
-	switch verb {
-	case "create":
+	code := http.StatusOK
+	if verb == "create" {
 		code = http.StatusCreated
-		obj, err = found.create(ctx, body, metav1.NewTime(h.config.Clock.Now()))
-	case "update":
-		obj, err = found.update(ctx, t.name, body)
-	case "patch":
-		obj, err = found.patch(ctx, t.name, body)
-	case "delete":
-		obj, err = found.remove(ctx, t.name, body)
-	default:
-		err = apierrors.NewMethodNotSupported(t.gvr().GroupResource(), verb)
 	}
+	if t.name == "" && t.gvr() == shards {
+		t.name = nameIn(body)
+	}
+	obj, err := h.parts.write(r.Context(), t, claimed, verb, func(ctx context.Context) (*unstructured.Unstructured, error) {
+		switch verb {
+		case "create":
+			return found.create(ctx, body, metav1.NewTime(h.config.Clock.Now()))
+		case "update":
+			return found.update(ctx, t.name, body)
+		case "patch":
+			return found.patch(ctx, t.name, body)
+		case "delete":
+			return found.remove(ctx, t.name, body)
+		}
+		return nil, apierrors.NewMethodNotSupported(t.gvr().GroupResource(), verb)
+	})
 	if err != nil {
 		return err
 	}

@@ -89,6 +89,15 @@ func (r *resource) validate(ctx context.Context, obj *unstructured.Unstructured)
 	return nil
 }
 
+// nameIn returns the name of the object in a body; empty if there is none.
+func nameIn(body []byte) string {
+	var m metav1.PartialObjectMetadata
+	if json.Unmarshal(body, &m) != nil {
+		return ""
+	}
+	return m.Name
+}
+
 // clean removes what only another server or the writer can use.
 func clean(obj *unstructured.Unstructured) {
 	obj.SetManagedFields(nil)

@@ -51,7 +51,7 @@ func (b *Backend) Beside(root string) *Backend {
 // Sharded returns the storage of a resource for the place in the context of each request. Its keys are
 // <root>/<group>/<resource>[:<identity>]/<shard>/<cluster>/[<namespace>/]<name>, and those of callers [/<namespace>]/<name>, or
 // [/<namespace>] for collections. Objects are neither converted nor validated. Bookmarks have a kind, objects the kind that they were
-// stored with.
+// stored with. Writes depend on the conditions of their context.
 func (b *Backend) Sharded(resource schema.GroupResource, identity string, kind schema.GroupVersionKind) (storage.Interface,
 	factory.DestroyFunc, error) {
 	prefix := resourcePrefix(resource)
@@ -69,7 +69,7 @@ func (b *Backend) Sharded(resource schema.GroupResource, identity string, kind s
 		backend: b, resource: resource, codec: codec, newFunc: newFunc,
 		above: path.Join("/", b.root, prefix) + "/", // <shard>/<cluster>/<namespace>/<name> is namespaced
 	}
-	all, destroy, err := b.open(config, prefix, g, func() runtime.Object { return &unstructured.UnstructuredList{} })
+	all, destroy, err := b.conditionally().open(config, prefix, g, func() runtime.Object { return &unstructured.UnstructuredList{} })
 	if err != nil {
 		return nil, nil, err
 	}

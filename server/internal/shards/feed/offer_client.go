@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,18 @@ type Client struct {
 
 	mu       sync.Mutex
 	instance string // of the last response
+}
+
+// leader is the process of this shard that sends a request for what the shard offers.
+type leader struct {
+	incarnation string
+	term        uint64
+}
+
+// in adds the headers with which the cache server refuses the requests of former leaders.
+func (l leader) in(r *rest.Request) *rest.Request {
+	return r.SetHeader(cacheserver.IncarnationHeader, l.incarnation).
+		SetHeader(cacheserver.LeaderTermHeader, strconv.FormatUint(l.term, 10))
 }
 
 // NewClient returns a client for what a shard writes. config has the URL of the cache server, which ends in /services/cache, and the
@@ -101,23 +114,25 @@ func (c *Client) ping(ctx context.Context, resource schema.GroupVersionResource)
 }
 
 // create stores an object, and returns it as the server has it.
-func (c *Client) create(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
-	return c.write(ctx, c.rest.Post().AbsPath(c.path(c.shard, i.kind.resource, cluster)...), content)
+func (c *Client) create(ctx context.Context, l leader, cluster logicalcluster.Name, i id,
+	content map[string]any) (*metav1.ObjectMeta, error) {
+	return c.write(ctx, l, c.rest.Post().AbsPath(c.path(c.shard, i.kind.resource, cluster)...), content)
 }
 
 // update replaces the state of an object that content names by its UID and its resource version.
-func (c *Client) update(ctx context.Context, cluster logicalcluster.Name, i id, content map[string]any) (*metav1.ObjectMeta, error) {
-	return c.write(ctx, c.rest.Put().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...), content)
+func (c *Client) update(ctx context.Context, l leader, cluster logicalcluster.Name, i id,
+	content map[string]any) (*metav1.ObjectMeta, error) {
+	return c.write(ctx, l, c.rest.Put().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...), content)
 }
 
-func (c *Client) write(ctx context.Context, r *rest.Request, content map[string]any) (*metav1.ObjectMeta, error) {
+func (c *Client) write(ctx context.Context, l leader, r *rest.Request, content map[string]any) (*metav1.ObjectMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
-	data, err := r.SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	data, err := l.in(r).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +153,7 @@ func (c *Client) get(ctx context.Context, cluster logicalcluster.Name, i id) (*u
 }
 
 // delete removes an object in one state. It succeeds if the object does not exist.
-func (c *Client) delete(ctx context.Context, cluster logicalcluster.Name, i id, uid types.UID, version string) error {
+func (c *Client) delete(ctx context.Context, l leader, cluster logicalcluster.Name, i id, uid types.UID, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := json.Marshal(metav1.DeleteOptions{
@@ -148,12 +163,23 @@ func (c *Client) delete(ctx context.Context, cluster logicalcluster.Name, i id, 
 	if err != nil {
 		return err
 	}
-	err = c.rest.Delete().AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...).
+	err = l.in(c.rest.Delete()).AbsPath(append(c.path(c.shard, i.kind.resource, cluster), i.name)...).
 		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+// begin makes the cache server refuse the requests of former leaders, also those that are on their way. What is read after it stays as it
+// is until l writes.
+func (c *Client) begin(ctx context.Context, l leader, resource schema.GroupVersionResource) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := l.in(c.rest.Get()).AbsPath(c.path(c.shard, resource, "*")...).Param("limit", "1").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("becoming the only writer in the cache server: %w", err)
+	}
+	return nil
 }
 
 // list calls each for the objects of a cluster, or of all, page by page.

@@ -105,6 +105,9 @@ func (o *Offer) compare(ctx context.Context) error {
 	if o.term == 0 {
 		o.term = term
 	}
+	if err := o.cache.begin(ctx, o.leader(), o.clusters.resource); err != nil {
+		return err
+	}
 	found, selections, err := o.read(ctx)
 	if err != nil {
 		return err
@@ -125,6 +128,9 @@ func (o *Offer) compare(ctx context.Context) error {
 	}
 	return nil
 }
+
+// leader returns this process, for requests to the cache server. comparing must be held.
+func (o *Offer) leader() leader { return leader{o.in.Incarnation, o.term} }
 
 // read returns everything that the cache server has of this shard, and the selections of the ClusterCachedResources in it.
 func (o *Offer) read(ctx context.Context) (map[logicalcluster.Name]*written, map[informers.Key]selection, error) {

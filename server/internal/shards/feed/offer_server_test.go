@@ -154,7 +154,10 @@ func TestAShardCannotWriteThePartOfAnother(t *testing.T) {
 	thief := i.client(t, "thief")
 	thief.shard = "here" // with the certificate of thief
 	w.offer.cache = thief
-	w.connect()
+	if err := w.offer.compare(t.Context()); err == nil {
+		t.Error("it may claim to be the leader of another shard")
+	}
+	w.offer.connected = true
 	w.has("root", logicalCluster("", ""), export("widgets"))
 	if errs := w.try(); len(errs) == 0 {
 		t.Error("the write succeeds")

@@ -240,7 +240,7 @@ func (w *writer) remove(ctx context.Context, i id) error {
 	if err := w.mayChange(i, e); err != nil {
 		return err
 	}
-	err := w.cache.delete(ctx, w.cluster, i, e.uid, e.version)
+	err := w.cache.delete(ctx, w.leader(), w.cluster, i, e.uid, e.version)
 	if apierrors.IsConflict(err) {
 		return w.refresh(ctx, i, err)
 	}
@@ -314,12 +314,12 @@ func (w *writer) mayReplace(it item, e *entry) error {
 // send creates an object, or replaces the known state of it.
 func (w *writer) send(ctx context.Context, i id, e *entry, content map[string]any) (*metav1.ObjectMeta, error) {
 	if e == nil {
-		return w.cache.create(ctx, w.cluster, i, content)
+		return w.cache.create(ctx, w.leader(), w.cluster, i, content)
 	}
 	u := &unstructured.Unstructured{Object: content}
 	u.SetUID(e.uid)
 	u.SetResourceVersion(e.version)
-	return w.cache.update(ctx, w.cluster, i, content)
+	return w.cache.update(ctx, w.leader(), w.cluster, i, content)
 }
 
 // refresh reads an object whose state in the cache server is not the known one, and returns the cause so that the object is written again.
