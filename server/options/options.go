@@ -3,12 +3,6 @@
 package options
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
@@ -230,23 +223,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
 		"Address (host:port) that serves pprof profiles without authentication. By default, profiles are not served.")
 	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)
-	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Maximum number of objects in a "+
-		"logical cluster. The annotation core.kcp.io/max-total-objects of a logical cluster overrides it. 0 means no limit.")
-	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests,
-		"Maximum number of requests in flight, without watches, for each logical cluster; in root, for each user. 0 means no limit.")
-	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches,
-		"Maximum number of open watches for each logical cluster; in root, for each user. 0 means no limit.")
-	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Maximum number of open watches of all tenants. A watch takes about 90 KiB "+
-		"of memory. A quarter of the free watches is reserved for tenants with few watches. Of the rest, a tenant gets at most half, the next "+
-		"tenant half of what remains, and so on. 0 means no limit.")
-	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Maximum estimated memory, in bytes, of the bodies and "+
-		"responses of requests in flight. Of the free memory, a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
-	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Maximum estimated memory, in bytes, of large "+
-		"definitions, roles, bindings, webhooks and policies of all tenants. Tenants cannot store more; administrators can. Of the free memory, "+
-		"a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
-	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "Time after which the server ends a request "+
-		"whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
-		"events are not affected.")
+	o.addLimitFlags(fs)
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval,
 		"Age at which the server recounts the stored objects of a logical cluster that receives writes.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded,
@@ -259,23 +236,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.AdminTokenPath, "authentication-admin-token-path", o.AdminTokenPath,
 		"File for the hash of the shard administrator's token, relative to the root directory.")
 
-	fs = sets.FlagSet("kcp authorization")
-	a := &o.Authorization
-	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths,
-		"Paths of the server that all users may read, including anonymous users.")
-	fs.StringSliceVar(&a.Order, "authorization-order", a.Order,
-		"Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
-	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile,
-		"Kubeconfig of a webhook that authorizes requests on which the previous authorizers have no opinion.")
-	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion,
-		"API version of the SubjectAccessReviews that the server sends to the webhook.")
-	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL,
-		"Time to cache an approval of the webhook.")
-	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL,
-		"Time to cache a refusal of the webhook.")
-
-	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "Maximum time that roles, bindings and workspaces in "+
-		"memory may be behind etcd. When etcd is unreachable for longer, the server refuses requests with 503. 0 means no limit.")
+	o.Authorization.addFlags(sets.FlagSet("kcp authorization"))
 
 	fs = sets.FlagSet("kcp home workspaces")
 	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled,
@@ -299,6 +260,44 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	addEmbeddedEtcdFlags(sets.FlagSet("embedded etcd"), &o.EmbeddedEtcd)
 }
 
+// addLimitFlags registers the limits of what tenants may use of the server.
+func (o *Options) addLimitFlags(fs *pflag.FlagSet) {
+	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Maximum number of objects in a "+
+		"logical cluster. The annotation core.kcp.io/max-total-objects of a logical cluster overrides it. 0 means no limit.")
+	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests,
+		"Maximum number of requests in flight, without watches, for each logical cluster; in root, for each user. 0 means no limit.")
+	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches,
+		"Maximum number of open watches for each logical cluster; in root, for each user. 0 means no limit.")
+	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Maximum number of open watches of all tenants. A watch takes about 90 KiB "+
+		"of memory. A quarter of the free watches is reserved for tenants with few watches. Of the rest, a tenant gets at most half, the next "+
+		"tenant half of what remains, and so on. 0 means no limit.")
+	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Maximum estimated memory, in bytes, of the bodies and "+
+		"responses of requests in flight. Of the free memory, a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
+	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Maximum estimated memory, in bytes, of large "+
+		"definitions, roles, bindings, webhooks and policies of all tenants. Tenants cannot store more; administrators can. Of the free memory, "+
+		"a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
+	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "Time after which the server ends a request "+
+		"whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
+		"events are not affected.")
+}
+
+func (a *Authorization) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths,
+		"Paths of the server that all users may read, including anonymous users.")
+	fs.StringSliceVar(&a.Order, "authorization-order", a.Order,
+		"Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile,
+		"Kubeconfig of a webhook that authorizes requests on which the previous authorizers have no opinion.")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion,
+		"API version of the SubjectAccessReviews that the server sends to the webhook.")
+	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL,
+		"Time to cache an approval of the webhook.")
+	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL,
+		"Time to cache a refusal of the webhook.")
+	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "Maximum time that roles, bindings and workspaces in "+
+		"memory may be behind etcd. When etcd is unreachable for longer, the server refuses requests with 503. 0 means no limit.")
+}
+
 func addEmbeddedEtcdFlags(fs *pflag.FlagSet, e *etcd.Config) {
 	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory,
 		"Directory of the embedded etcd. Defaults to etcd-server in the root directory.")
@@ -310,162 +309,4 @@ func addEmbeddedEtcdFlags(fs *pflag.FlagSet, e *etcd.Config) {
 		"Preallocated size of a segment of the write-ahead log. 0 means etcd's default.")
 	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes,
 		"Size of the embedded etcd at which the server refuses writes that would make it larger. 0 means 64 GiB.")
-}
-
-// Completed are options with all defaults resolved.
-type Completed struct {
-	*Options
-	Generic controlplaneoptions.CompletedOptions
-	// Embedded reports whether the server runs the embedded etcd.
-	Embedded bool
-	// Batteries are the optional objects that the installation starts with.
-	Batteries sets.Set[string]
-	// RootCA are the certificates with which service accounts verify the server, in PEM. If it is empty, they use its serving certificate.
-	RootCA []byte
-}
-
-// minStaleness is the minimum of MaxStaleness: the server reads the revision of etcd ten times in this period.
-const minStaleness = 2 * time.Second
-
-// validate returns an error if an option is invalid, independent of the other options.
-func (o *Options) validate() error {
-	if err := o.LeaderElection.validate(); err != nil {
-		return err
-	}
-	if err := o.Sharding.validate(o.ShardName); err != nil {
-		return err
-	}
-	if err := o.validateProxies(); err != nil {
-		return err
-	}
-	if err := o.MountProxy.Files.Validate(); err != nil {
-		return err
-	}
-	if err := o.VirtualStorage.Files.Validate(); err != nil {
-		return err
-	}
-	if s := o.Authorization.MaxStaleness; s != 0 && s < minStaleness {
-		return fmt.Errorf("--authorization-max-staleness: must be 0, or %[2]s or more, got %[1]s", s, minStaleness)
-	}
-	if o.TotalObjectLimit < 0 {
-		return fmt.Errorf("--logical-cluster-total-object-limit: must not be negative, got %d", o.TotalObjectLimit)
-	}
-	if o.MaxRequests < 0 || o.MaxWatches < 0 || o.MaxAllWatches < 0 {
-		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches, --max-watches: must not be negative, "+
-			"got %d, %d and %d", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
-	}
-	if o.MaxLargeObjects < 0 {
-		return fmt.Errorf("--max-large-object-bytes: must not be negative, got %d", o.MaxLargeObjects)
-	}
-	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
-		return err
-	}
-	if o.StalledClientTimeout < time.Second {
-		return fmt.Errorf("--stalled-client-timeout: must be 1s or more, got %s", o.StalledClientTimeout)
-	}
-	if !o.RunVirtualWorkspaces && o.ShardVirtualWorkspaceURL == "" {
-		return errors.New("--run-virtual-workspaces: false requires --shard-virtual-workspace-url, the URL of kcp virtual-workspaces")
-	}
-	if o.OnlyVirtualWorkspaces && len(o.Generic.Etcd.StorageConfig.Transport.ServerList) == 0 {
-		return errors.New("--etcd-servers: required, because kcp virtual-workspaces reads the etcd of a shard")
-	}
-	if o.ObjectCountInterval <= 0 {
-		return fmt.Errorf("--logical-cluster-object-count-scan-interval: must be a positive duration, got %s", o.ObjectCountInterval)
-	}
-	return nil
-}
-
-// Complete resolves options that depend on others, and creates the root directory and the signing key.
-func (o *Options) Complete(ctx context.Context) (Completed, error) {
-	included, err := parseBatteries(o.BatteriesIncluded)
-	if err == nil {
-		err = o.validate()
-	}
-	if err != nil {
-		return Completed{}, err
-	}
-	root, err := filepath.Abs(o.RootDirectory)
-	if err != nil {
-		return Completed{}, err
-	}
-	o.RootDirectory = root
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return Completed{}, fmt.Errorf("--root-directory: %w", err)
-	}
-	below := func(path *string, standard string) {
-		if *path == "" {
-			*path = standard
-		}
-		if !filepath.IsAbs(*path) {
-			*path = filepath.Join(root, *path)
-		}
-	}
-	below(&o.KubeconfigPath, "admin.kubeconfig")
-	below(&o.AdminTokenPath, ".admin-token-store")
-	below(&o.EmbeddedEtcd.Directory, "etcd-server")
-	g := o.Generic
-	if err := o.completeKeys(root); err != nil {
-		return Completed{}, err
-	}
-	rootCA, err := o.readRootCA()
-	if err != nil {
-		return Completed{}, err
-	}
-	embedded := len(g.Etcd.StorageConfig.Transport.ServerList) == 0
-	if embedded {
-		// Upstream's validation requires a server. The storage backend has its own client and does not use this list.
-		g.Etcd.StorageConfig.Transport.ServerList = []string{"embedded"}
-	}
-	if bind := g.SecureServing.BindAddress; g.GenericServerRunOptions.ExternalHost == "" && (bind.IsUnspecified() || bind.IsLoopback()) {
-		g.GenericServerRunOptions.ExternalHost = "localhost"
-	}
-	if g.SecureServing.ServerCert.CertDirectory == "" {
-		g.SecureServing.ServerCert.CertDirectory = root
-	}
-	if err := o.completeAdvertisedAddress(); err != nil {
-		return Completed{}, err
-	}
-	if err := completeServingCertificate(g.SecureServing.SecureServingOptions, g.GenericServerRunOptions.AdvertiseAddress); err != nil {
-		return Completed{}, fmt.Errorf("creating the serving certificate: %w", err)
-	}
-	generic, err := g.Complete(ctx, nil, nil)
-	if err != nil {
-		return Completed{}, err
-	}
-	served := net.JoinHostPort(generic.GenericServerRunOptions.ExternalHost, fmt.Sprint(g.SecureServing.BindPort))
-	if err := o.completeURLs("https://" + served); err != nil {
-		return Completed{}, err
-	}
-	if len(o.TenantWebhookNetworks) == 0 {
-		o.TenantWebhookNetworks = outbound.StandardNetworks(o.ShardBaseURL, o.ShardExternalURL)
-	}
-	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included, RootCA: rootCA}, nil
-}
-
-// completeAdvertisedAddress sets the address that the certificate of the server names, if the server creates it.
-func (o *Options) completeAdvertisedAddress() error {
-	serving := o.Generic.SecureServing.SecureServingOptions
-	if pair := serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {
-		return nil
-	}
-	return o.Generic.GenericServerRunOptions.DefaultAdvertiseAddress(serving)
-}
-
-// completeServingCertificate creates a certificate in the directory of a server at an address, unless its options name a certificate.
-func completeServingCertificate(serving *genericoptions.SecureServingOptions, address net.IP) error {
-	pair := &serving.ServerCert.CertKey
-	if pair.CertFile != "" || pair.KeyFile != "" {
-		return nil
-	}
-	directory := serving.ServerCert.CertDirectory
-	if err := os.MkdirAll(directory, 0o700); err != nil {
-		return fmt.Errorf("--cert-dir: %w", err)
-	}
-	names, addresses := []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
-	if !serving.BindAddress.IsUnspecified() {
-		addresses = append(addresses, serving.BindAddress)
-	}
-	pair.CertFile = filepath.Join(directory, serving.ServerCert.PairName+".crt")
-	pair.KeyFile = filepath.Join(directory, serving.ServerCert.PairName+".key")
-	return ensureServingCertificate(pair.CertFile, pair.KeyFile, address, names, addresses)
 }
