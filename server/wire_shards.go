@@ -329,7 +329,7 @@ func (c consumers) Report(ctx context.Context, shard string, in endpointslice.Co
 	return err
 }
 
-// withCalls serves the calls of peers, which are no users, before authentication.
+// withCalls serves the calls of peers, which are not users, before authentication.
 func (i *installation) withCalls(next http.Handler) http.Handler {
 	if i == nil {
 		return next

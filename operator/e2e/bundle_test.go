@@ -185,7 +185,7 @@ func TestTheOperatorWorksInEveryInstallMode(t *testing.T) {
 			}
 			p.stop(t)
 			if strings.Contains(p.String(), "forbidden") {
-				t.Errorf("the bundle asks for too few rights:\n%s", p)
+				t.Errorf("the bundle requests too few permissions:\n%s", p)
 			}
 		})
 	}

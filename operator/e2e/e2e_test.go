@@ -135,7 +135,7 @@ func TestWatchesTriggerReconciliationsOfDependents(t *testing.T) {
 		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
 	admin.MustCreate(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-audit"}, Data: map[string]string{"policy": "p"}})
 	shardSays("ReferenceValid", metav1.ConditionTrue, "AsExpected")
-	eventually("pods are asked for", func() error {
+	eventually("pods are requested", func() error {
 		admin.Issue(t)
 		return admin.Get(t.Context(), operatortest.Key("woken-kcp"), &appsv1.StatefulSet{})
 	})

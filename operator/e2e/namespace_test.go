@@ -30,7 +30,7 @@ func TestANamespaceIsDeletedDespiteALastSnapshot(t *testing.T) {
 		if err := admin.Delete(t.Context(), leaving(t, admin, "waited-for")); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "a snapshot is to be taken", func(ctx context.Context) error {
+		kcptest.Eventually(t, "a snapshot is due", func(ctx context.Context) error {
 			backups := &v1alpha1.EtcdBackupList{}
 			if err := admin.List(ctx, backups, client.InNamespace("waited-for")); err != nil || len(backups.Items) == 1 {
 				return err

@@ -81,7 +81,7 @@ func TestTheEndOfARotationIsNoticedWhenTheLastCertificateIsRenewed(t *testing.T)
 			return says(operatortest.Read(t, admin, "rotating", rs).Status.Conditions, "Rotating", metav1.ConditionTrue, reason)
 		})
 	}
-	kcptest.Eventually(t, "pods are asked for", func(context.Context) error {
+	kcptest.Eventually(t, "pods are requested", func(context.Context) error {
 		admin.Issue(t)
 		return errors.Join(admin.Get(t.Context(), operatortest.Key("rotating-kcp"), &appsv1.StatefulSet{}),
 			says(operatortest.Read(t, admin, "rotating", k).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "AsExpected"))

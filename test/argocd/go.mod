@@ -2,7 +2,7 @@ module github.com/kcplane/kcp/test/argocd
 
 go 1.26.3
 
-// Argo CD builds it from a directory of its own, and asks for a version that there is not.
+// Argo CD builds it from a directory of its own, and requires a version that does not exist.
 exclude github.com/argoproj/argo-cd/gitops-engine v0.7.1-0.20250908182407-97ad5b59a627
 
 // The versions that the rest of the repository has, so that most packages are compiled for both at once; gitops-engine needs an older kubectl.

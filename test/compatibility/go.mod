@@ -319,7 +319,7 @@ tool (
 	helm.sh/helm/v3/cmd/helm
 )
 
-// Patch releases that Flux asks for, with which all of Kubernetes would be compiled once more.
+// Patch releases that Flux requires, with which all of Kubernetes would be compiled once more.
 exclude (
 	github.com/fxamacker/cbor/v2 v2.9.2
 	github.com/json-iterator/go v1.1.13-0.20220915233716-71ac16282d12

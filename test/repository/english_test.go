@@ -10,7 +10,7 @@ import (
 
 // outdated are phrases that are archaic, ambiguous or not idiomatic in technical English. CONTRIBUTING.md says what to write instead.
 var outdated = regexp.MustCompile(`(?i)\b(no` + `body|some` + `body|an` + `ew|mean` + `while|who` + `m|who` + `ever|by ch` + `ance|(is|are|was|were) to` + `ld|` +
-	`te` + `lls? (of|that|whether|what)|of one'` + `s own|le` + `ads nowhere|as it is as` + `ked|(is|are) as as` + `ked)\b`)
+	`te` + `lls? (of|that|whether|what)|of one'` + `s own|le` + `ads nowhere|(is|are|were) as` + `ked for|as` + `ks for|(is|are) of no u` + `se|nil sta` + `nds for|in who` + `se|of who` + `se|as it is as` + `ked|(is|are) as as` + `ked)\b`)
 
 func TestTextIsPlainEnglish(t *testing.T) {
 	checked := 0

@@ -53,7 +53,7 @@ const (
 	ConditionQuorumLost = "QuorumLost"
 	// ConditionBackupHealthy is True when the last snapshot was taken and verified in time.
 	ConditionBackupHealthy = "BackupHealthy"
-	// ConditionSecretsIncluded is False when a snapshot is of use only with Secrets of the host cluster that are not stored with it.
+	// ConditionSecretsIncluded is False when a snapshot is usable only with Secrets of the host cluster that are not stored with it.
 	ConditionSecretsIncluded = "SecretsIncluded"
 	// ConditionVersionSkew is True while members run different versions.
 	ConditionVersionSkew = "VersionSkew"

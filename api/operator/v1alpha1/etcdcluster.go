@@ -190,7 +190,7 @@ type EtcdStorageSpec struct {
 	// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteOncePod
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
 	// RetainPolicy defines what happens to the volume of a member that is removed by scaling down. Unset: Delete, because the data of a
-	// removed member is of no use.
+	// removed member is not needed.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Retain;Delete

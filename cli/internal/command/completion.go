@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/cli/internal/workspaces"
 )
 
-// Completions must be fast, and long lists are of no use.
+// Completions must be fast, and long lists do not help.
 const (
 	completionTime  = 3 * time.Second
 	completionLimit = 10 * workspaces.Page

@@ -53,7 +53,7 @@ func TestWhatIsFound(t *testing.T) {
 		"the cluster of an older Workspace":                  {[]Record{recorded("east", 1)}, []Held{at("east", 1), another}, "", []Kind{Orphaned}},
 		"an orphan that is being deleted":                    {nil, []Held{gone}, "", nil},
 		"an orphan whose Workspace may be on a silent shard": {nil, []Held{below}, "east", []Kind{Silent}},
-		"a Workspace on a silent shard, of whose cluster there is an older copy": {[]Record{parent}, []Held{below, copied}, "east",
+		"an older copy of a cluster whose Workspace is on a silent shard": {[]Record{parent}, []Held{below, copied}, "east",
 			[]Kind{Silent, Doubled}},
 		"an orphan, while another shard is silent":    {[]Record{parentHere}, []Held{below, copied}, "east", []Kind{Silent, Orphaned}},
 		"a cluster without an owner on another shard": {nil, []Held{unowned}, "", []Kind{Orphaned}},

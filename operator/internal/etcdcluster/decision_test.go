@@ -68,7 +68,7 @@ func recentlyReplaced(ordinal int) func(*observation) {
 	return func(o *observation) { o.pods[ordinal].notBefore = time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC) }
 }
 
-// recovering asks for the recovery of the cluster from the second member.
+// recovering requests the recovery of the cluster from the second member.
 func recovering(how recoveryState) func(*observation) {
 	return func(o *observation) {
 		o.recovery, o.survivor, o.recoveryMessage = how, 1, "no space"
@@ -127,7 +127,7 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"volumes of an earlier object exist", observation{want: 3, volumes: 3, pods: []pod{empty}}, stepScalePods, 3, ""},
 		{"one of the earlier volumes holds data", fresh(empty, pod{exists: true}, empty), stepWait, 0, "waiting for pod 1 to answer"},
 		{"all of the earlier volumes are empty", fresh(empty, empty, empty), stepBootstrap, 0, ""},
-		{"a snapshot is to be restored", fresh().with(restoring(restoreNeeded)), stepRestore, 0, ""},
+		{"a snapshot must be restored", fresh().with(restoring(restoreNeeded)), stepRestore, 0, ""},
 		{"the snapshot is restored", fresh().with(restoring(restoreRunning)), stepWait, 0, "restoring the snapshot"},
 		{"the snapshot could not be restored", fresh().with(restoring(restoreFailed)), stepActionRequired, 0, "restoring the snapshot failed: no such key"},
 		{"the snapshot was restored", fresh().with(restoring(restoreDone)), stepRestored, 0, ""},

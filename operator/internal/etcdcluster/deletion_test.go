@@ -84,7 +84,7 @@ func TestAClusterReportsWhyItsLastSnapshotCannotBeCreated(t *testing.T) {
 	r.step()
 	backups := &v1alpha1.EtcdBackupList{}
 	if r.must(r.List(t.Context(), backups)); len(backups.Items) != 1 {
-		t.Errorf("there are %d snapshots when one can be asked for", len(backups.Items))
+		t.Errorf("there are %d snapshots when one can be requested", len(backups.Items))
 	}
 }
 

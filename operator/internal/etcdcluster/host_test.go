@@ -41,7 +41,7 @@ import (
 )
 
 // host is the rest of a Kubernetes cluster: a StatefulSet controller and a kubelet that run members as real processes, each
-// on a loopback address of its own, and an issuer of certificates. It does a bit at a time, when it is asked to.
+// on a loopback address of its own, and an issuer of certificates. Each call does one step.
 type host struct {
 	*operatortest.Cluster
 	t       *testing.T

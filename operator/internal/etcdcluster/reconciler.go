@@ -202,7 +202,7 @@ func (s *scope) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checkIssuer checks that the issuer in the spec exists, if a certificate is to be issued by it.
+// checkIssuer checks that the issuer in the spec exists, if it issues a certificate.
 func (s *scope) checkIssuer(ctx context.Context, wanted *certmanager.Certificate) error {
 	tls := s.cluster.Spec.TLS
 	if tls == nil || tls.IssuerRef == nil || wanted.Spec.IssuerRef != pki.Issuer(*tls.IssuerRef) {

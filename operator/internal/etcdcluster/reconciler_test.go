@@ -68,7 +68,7 @@ func (r *testCluster) step() ctrl.Result {
 	return result
 }
 
-// rests takes steps in which nothing is to be written.
+// rests takes steps that must not write.
 func (r *testCluster) staysUnchanged(steps int) {
 	r.t.Helper()
 	r.WritesNothing(r.t, func() {

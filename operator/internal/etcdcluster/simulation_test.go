@@ -14,7 +14,7 @@ type simulation struct {
 	want       int
 	known      bool
 	recorded   int
-	make       int // of the pods that are asked for
+	make       int // of the requested pods
 	pods       []*simulatedPod
 	members    []simulatedMember
 	leader     uint64

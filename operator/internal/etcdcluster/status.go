@@ -253,7 +253,7 @@ func (s *scope) set(name string, met bool, reason, message string) {
 	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, c)
 }
 
-// retriable returns an error that is to be retried, and nil for an error whose end is reported by a watch.
+// retriable returns an error that must be retried, and nil for an error whose end is reported by a watch.
 func retriable(err error) error {
 	var blocked *conditions.Blocked
 	var taken *apply.TakenError

@@ -51,7 +51,7 @@ func TestPodsRemainWhenTheirStatefulSetIsDeleted(t *testing.T) {
 func TestPodsOfALostNodeAreForceDeleted(t *testing.T) {
 	ended := metav1.NewTime(time.Now().Add(-70 * time.Second))
 	pod := func(name string, ends metav1.Time) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &ends, Finalizers: []string{"example.com/kept"}, // as the fake asks for
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &ends, Finalizers: []string{"example.com/kept"}, // the fake requires one
 			Labels: map[string]string{"app.kubernetes.io/managed-by": "kcp-operator", "app.kubernetes.io/name": "kcp", "app.kubernetes.io/instance": "kcp",
 				"app.kubernetes.io/component": "rootshard"}}}
 	}

@@ -180,7 +180,7 @@ func TestNoKeyLeadsOutOfADirectory(t *testing.T) {
 	}
 }
 
-// bucket returns a store at a server that speaks as much of S3 as the store asks for.
+// bucket returns a store at a server that implements as much of S3 as the store uses.
 func bucket(t *testing.T) Store {
 	t.Helper()
 	var lock sync.Mutex

@@ -23,7 +23,7 @@ type keySet struct {
 
 func newKeyIndex(of cache.IndexFunc) *keyIndex { return &keyIndex{of, map[string]keySet{}} }
 
-// replace replaces the values of the old state of an object by those of the new state; nil stands for none.
+// replace replaces the values of the old state of an object by those of the new state; nil means none.
 func (x *keyIndex) replace(key string, old, obj runtime.Object) {
 	before, now := x.values(old), x.values(obj)
 	for _, value := range before {

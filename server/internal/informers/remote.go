@@ -80,7 +80,7 @@ func (r *remote) add(indexers cache.Indexers) error {
 	return nil
 }
 
-// change replaces the old state of an object by obj; nil stands for none.
+// change replaces the old state of an object by obj; nil means none.
 func (r *remote) change(key string, old, obj runtime.Object) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

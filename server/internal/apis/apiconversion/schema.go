@@ -121,7 +121,7 @@ func projectObject(value map[string]any, schema *shape, moved, written *pathTree
 			}
 		}
 	}
-	// An object all of whose fields have moved is not left behind empty.
+	// An object is removed when all of its fields have moved.
 	return object, len(object) > 0 || !elsewhere
 }
 

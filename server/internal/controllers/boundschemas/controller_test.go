@@ -128,9 +128,9 @@ func TestFailuresOfStorageAreRetried(t *testing.T) {
 		name    string
 		objects []objecttest.Object
 	}{
-		{"A schema that is to be marked", []objecttest.Object{kept(time.Hour, "")}},
-		{"A schema that is to be deleted", []objecttest.Object{kept(time.Hour, now.Add(-grace).Format(time.RFC3339))}},
-		{"A conversion that is to be deleted", []objecttest.Object{rules(time.Hour)}},
+		{"A schema that must be marked", []objecttest.Object{kept(time.Hour, "")}},
+		{"A schema that must be deleted", []objecttest.Object{kept(time.Hour, now.Add(-grace).Format(time.RFC3339))}},
+		{"A conversion that must be deleted", []objecttest.Object{rules(time.Hour)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := objecttest.New(t, tc.objects...)

@@ -112,7 +112,7 @@ func TestAnswersToThePatchThatLabels(t *testing.T) {
 			in := w.inputs(&runner.ObjectEvents{})
 			in.Served = func(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error) {
 				if cluster, err := logicalcluster.NameFrom(ctx); cluster != "c" || err != nil || resource != configMaps {
-					t.Errorf("asked for %s in cluster %s, %v", resource, cluster, err)
+					t.Errorf("requested %s in cluster %s, %v", resource, cluster, err)
 				}
 				resource.Version = "v2"
 				return resource, tc.served

@@ -348,7 +348,7 @@ func (w *world) inputs() Inputs {
 		Set: w.Set, Cached: resources, Kube: w.kube, Metadata: client{world: w}, Stored: w.Stored(w.Set.ClusterCachedResources.Informer),
 		Serves: func(name logicalcluster.Name) []customresources.Installed {
 			if name != cluster {
-				w.t.Errorf("asked for what %s serves", name)
+				w.t.Errorf("requested what %s serves", name)
 			}
 			return w.serves
 		},

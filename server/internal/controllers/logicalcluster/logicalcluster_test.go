@@ -106,7 +106,7 @@ func TestThePhasesOfALogicalCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := deletable(tc.lc); got != tc.deleteable {
-				t.Errorf("its content is to be deleted: %t", got)
+				t.Errorf("its content must be deleted: %t", got)
 			}
 			advance(tc.lc, "https://kcp.test")
 			if tc.lc.Status.Phase != tc.want || tc.lc.Labels[corev1alpha1.PhaseLabel] != string(tc.want) || tc.lc.Status.URL != "https://kcp.test/clusters/c" {

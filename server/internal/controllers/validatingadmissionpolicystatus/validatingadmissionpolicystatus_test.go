@@ -138,7 +138,7 @@ func TestPoliciesWithoutAnUncheckedGenerationCostNothing(t *testing.T) {
 	deleting.DeletionTimestamp = &at
 	in, client := world(t, nil, policy("checked", 1, 1), deleting)
 	in.Schemas = func(cluster logicalcluster.Name) resolver.SchemaResolver {
-		t.Errorf("types were asked for in %s", cluster)
+		t.Errorf("types were requested in %s", cluster)
 		return widgetTypes{}
 	}
 	for _, cluster := range []logicalcluster.Name{"checked", "deleting", "empty"} {

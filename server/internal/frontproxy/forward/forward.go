@@ -258,7 +258,7 @@ func request(r *http.Request, kept *body, t Target) (*http.Request, error) {
 	return out, nil
 }
 
-// withoutTrace hides from the reverse proxy that the shard wants the body, which its client has not asked for.
+// withoutTrace hides from the reverse proxy that the shard wants the body, although the client did not send Expect.
 func withoutTrace(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	context.AfterFunc(r.Context(), func() { cancel(context.Cause(r.Context())) })

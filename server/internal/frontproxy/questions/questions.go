@@ -26,7 +26,7 @@ const (
 	timeout = 5 * time.Second
 	// maxQuestions is the maximum number of shards on the way of a path, and maxClimb that of owners of a name that are unknown too.
 	maxQuestions, maxClimb = 16, 8
-	// atOnce is the maximum number of shards that are asked for a name at the same time.
+	// atOnce is the maximum number of shards that are queried for a name at the same time.
 	atOnce = 32
 )
 

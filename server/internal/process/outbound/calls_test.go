@@ -121,7 +121,7 @@ func TestResponsesHaveLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if encoding := r.Header.Get("Accept-Encoding"); encoding != "identity" {
-					t.Errorf("it asks for the encoding %q", encoding)
+					t.Errorf("it requests the encoding %q", encoding)
 				}
 				test.answer(w, r)
 			}))

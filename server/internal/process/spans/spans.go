@@ -62,5 +62,5 @@ func (s Span) End(err error) {
 	s.span.End(slow)
 }
 
-// slow is the duration from which on upstream logs a step that belongs to a request which it measures.
+// slow is the duration after which upstream logs a step that belongs to a request which it measures.
 const slow = 500 * time.Millisecond

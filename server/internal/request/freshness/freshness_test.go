@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// etcd is a source whose watches say how far they are when they are asked, unless it is cut off or the watches are. Those that were
+// etcd is a source whose watches say how far they are on request, unless it is cut off or the watches are. Those that were
 // resumed say it once there is a newer revision.
 type etcd struct {
 	revision     atomic.Uint64

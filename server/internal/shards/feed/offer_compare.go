@@ -58,7 +58,7 @@ func (o *Offer) follow(ctx context.Context) {
 	}
 }
 
-// check sends a request to the cache server, and disconnects if it fails, if the content was lost, or if everything is to be compared.
+// check sends a request to the cache server, and disconnects if it fails, if the content was lost, or if everything must be compared.
 func (o *Offer) check(ctx context.Context, instance string, compared time.Time) error {
 	err := o.cache.ping(ctx, o.clusters.resource)
 	if err != nil || o.cache.Instance() != instance || o.in.Clock.Since(compared) >= compareInterval {

@@ -39,7 +39,7 @@ func (o origin) equal(other origin) bool {
 	return o.uid == other.uid && o.version == other.version && sameStrings(o.words, other.words)
 }
 
-// item is an object that is to be offered.
+// item is an object to offer.
 type item struct {
 	id
 	object object
@@ -59,7 +59,7 @@ type desired struct {
 	err   error // of objects that cannot be offered
 }
 
-// candidates are the objects of one kind of a logical cluster that are to be offered.
+// candidates are the objects of one kind of a logical cluster to offer.
 type candidates struct {
 	kind    *kind
 	objects []object
@@ -176,7 +176,7 @@ func (m *meter) add(size int) bool {
 	return !m.full
 }
 
-// itemOf returns an object that is to be offered. It is encoded only if it has changed since it was written.
+// itemOf returns an object to offer. It is encoded only if it has changed since it was written.
 func (o *Offer) itemOf(known map[id]*entry, k *kind, obj object, words []string) (item, error) {
 	it := item{
 		id: id{k, obj.GetName()}, object: obj, origin: origin{uid: obj.GetUID(), version: obj.GetResourceVersion(), words: words},

@@ -67,7 +67,7 @@ func (m *OfferMetrics) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(m.excess, metrics.GaugeValue, float64(excess))
 }
 
-// follow makes the metrics show an Offer; nil stands for none.
+// follow makes the metrics show an Offer; nil means none.
 func (m *OfferMetrics) follow(o *Offer) { m.offer.Store(o) }
 
 func (m *OfferMetrics) failed() { m.errors.WithLabelValues(m.shard).Inc() }

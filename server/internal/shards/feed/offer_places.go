@@ -71,7 +71,7 @@ func (t *tree) concerns(cluster logicalcluster.Name) bool {
 	return carried || t.content[cluster] || len(t.children[cluster]) > 0
 }
 
-// placed is a LogicalCluster or a Workspace that is to be offered.
+// placed is a LogicalCluster or a Workspace to offer.
 type placed struct {
 	kind   *kind
 	object object

@@ -46,7 +46,7 @@ func selectionOf(cached *cachev1alpha1.ClusterCachedResource) selection {
 	return s
 }
 
-// activeSelection returns the selection of a ClusterCachedResource whose objects are to be published; nothing of any other.
+// activeSelection returns the selection of a ClusterCachedResource whose objects this shard publishes, and nothing for other ones.
 func activeSelection(obj any) selection {
 	cached, ok := obj.(*cachev1alpha1.ClusterCachedResource)
 	if !ok || cached.DeletionTimestamp != nil {

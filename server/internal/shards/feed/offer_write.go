@@ -99,12 +99,12 @@ func (o *Offer) await(ctx context.Context, cluster logicalcluster.Name, k *kind)
 	return o.in.Set.ClusterRoleBindings.Await(ctx, cluster, versions)
 }
 
-// changesRoles reports whether a role or binding is to be created or changed.
+// changesRoles reports whether the write creates or changes a role or binding.
 func (d *desired) changesRoles(known map[id]*entry) bool {
 	return slices.ContainsFunc(d.items, func(it item) bool { return it.kind.isRBAC() && it.differs(known[it.id]) })
 }
 
-// differs reports whether an object is to be written.
+// differs reports whether an object must be written.
 func (it *item) differs(e *entry) bool { return e == nil || e.sum != it.sum }
 
 // write makes the cache server have what d says. At no time does it have more permissions, or fewer restrictions, than this shard had at
@@ -204,7 +204,7 @@ func (w *writer) gone(d desired) []id {
 	return gone
 }
 
-// changesRoles reports whether a role is to be changed.
+// changesRoles reports whether a role must be changed.
 func (w *writer) changesRoles(d desired) bool {
 	return slices.ContainsFunc(d.items, func(it item) bool { return it.kind.rank == rankRole && it.differs(w.known[it.id]) })
 }

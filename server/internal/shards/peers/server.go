@@ -105,7 +105,7 @@ func decode[Q any](w http.ResponseWriter, r *http.Request) (in Q, err error) {
 	return in, nil
 }
 
-// WithCalls serves the calls of peers, and passes other requests to next. It must be called before authentication: a peer is no user.
+// WithCalls serves the calls of peers, and passes other requests to next. It must be called before authentication: a peer is not a user.
 func (s *Server) WithCalls(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, strings.TrimSuffix(Prefix, "v1/")) {

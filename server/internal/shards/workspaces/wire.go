@@ -335,7 +335,7 @@ const (
 	NotHeld Verdict = "NotHeld"
 	// Refused means that the record of the Workspace names another place, or the state is invalid.
 	Refused Verdict = "Refused"
-	// Failed means that it is to be reported again.
+	// Failed means that it must be reported again.
 	Failed Verdict = "Failed"
 )
 
