@@ -125,7 +125,7 @@ func TestKeptPagesAreBounded(t *testing.T) {
 	}
 }
 
-// waiting is the context of a request that waits for a page: who waits asks for its end, too.
+// waiting is the context of a request that waits for a page. It records that the request began to wait.
 type waiting struct {
 	context.Context
 	begun *sync.WaitGroup

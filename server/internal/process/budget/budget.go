@@ -42,8 +42,8 @@ func (b *Budgets) of(key any) *rate.Limiter {
 	return created
 }
 
-// Network returns the network of a host, whose address can have a port: an IPv4 address, or the IPv6 /64 network, all of whose addresses one
-// host can have. It is invalid if the address is.
+// Network returns the network of a host, whose address can have a port: an IPv4 address or, because one host can have all addresses of it, the
+// IPv6 /64 network. It is invalid if the address is.
 func Network(address string) netip.Prefix {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
