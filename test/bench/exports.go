@@ -71,7 +71,11 @@ func (r *shardedRun) memoryOfExports(ctx context.Context) error {
 		return err
 	}
 	now, err := third.memory(ctx)
-	r.addMemory(fmt.Sprintf("heap of a shard for each of %d exports elsewhere that it binds", bound), (now.heap-unbound.heap)/float64(bound), 20)
+	r.addMemory(
+		fmt.Sprintf("heap of a shard for each of %d exports elsewhere that it binds", bound),
+		(now.heap-unbound.heap)/float64(bound),
+		20,
+	)
 	return err
 }
 

@@ -20,7 +20,7 @@ const (
 	moving = "moving"
 )
 
-// moves moves a logical cluster with many objects while a client writes in it.
+// moves measures the move of a logical cluster with many objects while a client writes in it.
 func (r *shardedRun) moves(ctx context.Context) error {
 	if _, err := r.createUntilReady(ctx, r.first, busy, 0, kcptest.Workspace(moving, "", "")); err != nil {
 		return err
@@ -49,9 +49,17 @@ func (r *shardedRun) moves(ctx context.Context) error {
 	}
 	lost, err := w.lost(ctx)
 	r.add(
-		limit(fmt.Sprintf("move of a cluster with %d objects under %d writes a second: longest time without service", r.scale.moved, writesPerSecond),
-			w.gap(), time.Second),
-		row{What: fmt.Sprintf("acknowledged writes that are lost, of %d", w.acknowledged.Load()), Ours: float64(lost), Budget: "0", Met: lost == 0},
+		limit(
+			fmt.Sprintf("move of a cluster with %d objects under %d writes a second: longest time without service", r.scale.moved, writesPerSecond),
+			w.gap(),
+			time.Second,
+		),
+		row{
+			What:   fmt.Sprintf("acknowledged writes that are lost, of %d", w.acknowledged.Load()),
+			Ours:   float64(lost),
+			Budget: "0",
+			Met:    lost == 0,
+		},
 		row{What: "the whole move", Unit: "s", Ours: d.Seconds()},
 	)
 	return err

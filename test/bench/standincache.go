@@ -61,11 +61,23 @@ func (r *standinsRun) offer(ctx context.Context, feeders []*feeder) error {
 		return errors.Join(
 			feeders[0].offer(ctx, http.MethodPost, rootShard, "tenancy.kcp.io/v1alpha1/workspaces", "Workspace", p.name, 1, spec),
 			f.offer(ctx, http.MethodPost, p.cluster, "core.kcp.io/v1alpha1/logicalclusters", "LogicalCluster", "cluster", 1, spec),
-			f.offer(ctx, http.MethodPost, p.cluster, "apis.kcp.io/v1alpha1/apiresourceschemas", "APIResourceSchema", "v1.parts.example.com", 1, spec),
-			f.offer(ctx, http.MethodPost, p.cluster, "apis.kcp.io/v1alpha2/apiexports", "APIExport", "parts", 1, spec))
+			f.offer(
+				ctx,
+				http.MethodPost,
+				p.cluster,
+				"apis.kcp.io/v1alpha1/apiresourceschemas",
+				"APIResourceSchema",
+				"v1.parts.example.com",
+				1,
+				spec,
+			),
+			f.offer(ctx, http.MethodPost, p.cluster, "apis.kcp.io/v1alpha2/apiexports", "APIExport", "parts", 1, spec),
+		)
 	})
-	r.add(row{What: fmt.Sprintf("cache server: %d organizations with an export offered by %d shards, 4 objects each", n, shards), Unit: "objects/s",
-		Ours: 4 * l.perSecond})
+	r.add(
+		row{What: fmt.Sprintf("cache server: %d organizations with an export offered by %d shards, 4 objects each", n, shards), Unit: "objects/s",
+			Ours: 4 * l.perSecond},
+	)
 	return err
 }
 
@@ -105,11 +117,17 @@ func (r *standinsRun) followAll(ctx context.Context, group *errgroup.Group, cach
 			}
 		}
 	})
-	r.add(row{What: fmt.Sprintf("cache server: all %d shards start at once, until each has read everything and watches", len(feeders)), Unit: "s",
-		Ours: d.Seconds()},
+	r.add(
+		row{What: fmt.Sprintf("cache server: all %d shards start at once, until each has read everything and watches", len(feeders)), Unit: "s",
+			Ours: d.Seconds()},
 		row{What: "bytes read by all of them", Unit: "MiB", Ours: float64(f.bytes.Load() >> 20)},
 		row{What: "processor time of the cache server during that", Unit: "s", Ours: (cache.cpu() - before).Seconds()},
-		row{What: fmt.Sprintf("resident memory of the cache server with %d watches", f.watches.Load()), Unit: "MiB", Ours: cache.resident() / (1 << 20)})
+		row{
+			What: fmt.Sprintf("resident memory of the cache server with %d watches", f.watches.Load()),
+			Unit: "MiB",
+			Ours: cache.resident() / (1 << 20),
+		},
+	)
 	return err
 }
 
@@ -142,7 +160,9 @@ func (r *standinsRun) spread(ctx context.Context, feeders []*feeder, f *fed) err
 		all = append(all, d)
 	}
 	l := summarize(all, time.Second)
-	r.add(limit(fmt.Sprintf("change of an export until all %d shards have it: p99 (p50 %s ms)", len(feeders), number(milliseconds(l.p50))), l.p99,
-		500*time.Millisecond))
+	r.add(
+		limit(fmt.Sprintf("change of an export until all %d shards have it: p99 (p50 %s ms)", len(feeders), number(milliseconds(l.p50))), l.p99,
+			500*time.Millisecond),
+	)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -43,8 +44,8 @@ type feeder struct {
 
 // fed are the figures of all feeders.
 type fed struct {
-	// ends are the ends of pages by the hash of the page as it was sent, which is compressed. Shards decompress each one; here, one feeder does
-	// so for all, because all of them share two processors with the cache server.
+	// ends are the ends of pages by the hash of the page as it was sent, which is compressed. Shards decompress each one; here, one feeder
+	// does so for all, because all of them share two processors with the cache server.
 	ends sync.Map
 	seed maphash.Seed
 	// bytes were read in lists, and events in watches, of which some are bookmarks. heard is the number of events of the measured change.
@@ -212,7 +213,7 @@ func (f *feeder) follow(ctx context.Context, resource string, listed func()) err
 		lines := bufio.NewReader(response.Body)
 		for {
 			line, err := lines.ReadSlice('\n')
-			if err != nil && err != bufio.ErrBufferFull {
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 				break
 			}
 			f.hear(line)

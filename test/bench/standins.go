@@ -281,9 +281,15 @@ func (r *standinsRun) lag(ctx context.Context) error {
 		return err
 	}
 	l := summarize(all, time.Second)
-	r.add(limit(fmt.Sprintf("lag of the index at %d changes a second: p99 of %d (p50 %s ms, %d of them asked the shard)", changesPerSecond, len(all),
-		number(milliseconds(l.p50)), r.all.asked.Load()-asked), l.p99, time.Second),
-		row{What: "processor time of the front proxy during that", Unit: "%", Ours: share})
+	r.add(
+		limit(
+			fmt.Sprintf("lag of the index at %d changes a second: p99 of %d (p50 %s ms, %d of them asked the shard)", changesPerSecond, len(all),
+				number(milliseconds(l.p50)), r.all.asked.Load()-asked),
+			l.p99,
+			time.Second,
+		),
+		row{What: "processor time of the front proxy during that", Unit: "%", Ours: share},
+	)
 	return nil
 }
 

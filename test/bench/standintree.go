@@ -93,7 +93,8 @@ func (p place) uid() (uid [16]byte) {
 	return uid
 }
 
-// edge writes what the shard of the parent says, and cluster what the shard that holds the cluster says. shard is empty if both are the same.
+// edge writes what the shard of the parent says, and cluster what the shard that holds the cluster says. shard is empty if both are the
+// same.
 func (w *treeWriter) edge(p place, shard string) {
 	uid := p.uid()
 	w.tag(tagEdge)
@@ -183,8 +184,6 @@ func (s *standin) add(p place) {
 type standins struct {
 	shards []*standin // the first one is root
 	byPort map[int]*standin
-	// organizations are those of each shard, and each those of each organization.
-	organizations, each int
 	// served is the number of requests that front proxies have forwarded, and asked that of their questions.
 	served, asked atomic.Int64
 	server        *http.Server

@@ -152,7 +152,10 @@ func (s *scope) trust(ctx context.Context) error {
 		all := kcpaccess.Bundle("", "", nil, bundle.Data[corev1.TLSCertKey], own["ca.crt"])
 		bundle.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]
 	}
-	s.Report.Set(v1alpha1.ConditionCertificatesReady, s.Compare(ctx, name(s.cache, "ca"), bundle.Data[corev1.TLSCertKey], "certificates", server))
+	s.Report.Set(
+		v1alpha1.ConditionCertificatesReady,
+		s.Compare(ctx, name(s.cache, "ca"), bundle.Data[corev1.TLSCertKey], "certificates", server),
+	)
 	if err := apply.Keep(ctx, s.Client, s.cache, bundle); err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.EtcdChecker = &component.EtcdChecker{Ask: component.CheckEtcd}
-	return r.Watch(mgr, "cacheserver", &v1alpha1.CacheServer{}, kind, installation.CacheLabel, func() client.ObjectList { return &v1alpha1.CacheServerList{} }).
+	list := func() client.ObjectList { return &v1alpha1.CacheServerList{} }
+	return r.Watch(mgr, "cacheserver", &v1alpha1.CacheServer{}, kind, installation.CacheLabel, list).
 		Owns(&v1alpha1.EtcdCluster{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(ofRootShard)).
 		WatchesRawSource(r.EtcdChecker).

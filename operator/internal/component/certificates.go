@@ -85,7 +85,10 @@ func (s *Scope) Authority(ctx context.Context, c *v1alpha1.Certificates) error {
 	if c == nil || c.CASecretRef == nil {
 		return nil
 	}
-	_, err := s.Read(ctx, settings.Reference{Field: "certificates.caSecretRef", Secret: c.CASecretRef.Name, Keys: []string{"tls.crt", "tls.key"}})
+	_, err := s.Read(
+		ctx,
+		settings.Reference{Field: "certificates.caSecretRef", Secret: c.CASecretRef.Name, Keys: []string{"tls.crt", "tls.key"}},
+	)
 	return err
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 )
 
-// UseEtcd sets the endpoints of the etcd, and creates an EtcdCluster in the domain if the spec requests one. CheckEtcd checks external ones.
+// UseEtcd sets the endpoints of the etcd, and creates an EtcdCluster in the domain if the spec requests one. CheckEtcd checks external
+// ones.
 func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain string) error {
 	s.Etcd.Prefix = config.Prefix
 	if s.managed = config.Managed != nil; !s.managed {

@@ -268,7 +268,8 @@ func (s *Scope) usesEtcd(ctx context.Context) bool {
 	if err := s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, set); err != nil {
 		return false
 	}
-	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) && s.Etcd.UsedBy(s.built, set.Spec.Template.Annotations, set.Spec.Template.Spec) {
+	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) &&
+		s.Etcd.UsedBy(s.built, set.Spec.Template.Annotations, set.Spec.Template.Spec) {
 		return true
 	}
 	pods, err := s.podsOf(ctx)

@@ -8,8 +8,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// CacheKubeconfig creates the Secret with which a shard finds the cache server. The kubeconfig names the files of the certificates, which the
-// shard reads again when they are renewed.
+// CacheKubeconfig creates the Secret with which a shard finds the cache server. The kubeconfig names the files of the certificates, which
+// the shard reads again when they are renewed.
 func (s *Scope) CacheKubeconfig(ctx context.Context, of *shard.Shard) error {
 	if of.Cache == nil || of.Cache.URL == "" {
 		return nil

@@ -166,8 +166,8 @@ func (s *Scope) rolledOut(ctx context.Context, input, value string) (bool, error
 	return workload.Input(set, input) == value && workload.RolledOut(set), nil
 }
 
-// AuthoritiesInput sets the hash of the CAs in bundles, and of the CAs that signed certificates. A component reloads both without a restart;
-// but replacing the pods after a change proves that none still uses the former ones.
+// AuthoritiesInput sets the hash of the CAs in bundles, and of the CAs that signed certificates. A component reloads both without a
+// restart; but replacing the pods after a change proves that none still uses the former ones.
 func (s *Scope) AuthoritiesInput(ctx context.Context, name string, bundles map[string][]byte, leaves ...string) error {
 	inputs := map[string][]byte{}
 	for bundle, authorities := range bundles {

@@ -126,10 +126,18 @@ func (p proxy) build(port uint32, inputs map[string]string, image string, replic
 		{Name: "ca", Secret: installation.ProxyBundle(p.Name), Keys: certificate, Path: tls + "ca"},
 	}, settings.Mounts(references(p.FrontProxy))...)
 	if len(p.Spec.AdditionalPathMappings) > 0 {
-		c.Files = append(c.Files, workload.Files{Name: "mapping", Secret: p.name("config"), Keys: []string{mappingKey}, Path: directory + "config"})
+		c.Files = append(
+			c.Files,
+			workload.Files{Name: "mapping", Secret: p.name("config"), Keys: []string{mappingKey}, Path: directory + "config"},
+		)
 	}
 	c.Scratch, c.Inputs = []string{rootDirectory, "/tmp"}, inputs
-	c.Metrics = workload.Metrics{Path: "/metrics", ServerName: p.host(), CASecret: installation.ProxyBundle(p.Name), ClientSecret: p.root.Leaf("metrics-viewer")}
+	c.Metrics = workload.Metrics{
+		Path:         "/metrics",
+		ServerName:   p.host(),
+		CASecret:     installation.ProxyBundle(p.Name),
+		ClientSecret: p.root.Leaf("metrics-viewer"),
+	}
 	return workload.Customized(c, &p.Spec.ComponentSpec)
 }
 

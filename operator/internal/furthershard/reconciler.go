@@ -1,4 +1,5 @@
-// Package furthershard reconciles Shards: it creates certificates, an etcd if the spec requests one, and pods, with the CAs of the RootShard.
+// Package furthershard reconciles Shards: it creates certificates, an etcd if the spec requests one, and pods, with the CAs of the
+// RootShard.
 package furthershard
 
 import (

@@ -50,8 +50,8 @@ func (r Roles) bindings() map[string]*rbacv1.ClusterRoleBinding {
 	return all
 }
 
-// Bind creates and updates the role bindings of a group in a workspace, and deletes its others. Without roles, it deletes all. Credentials are
-// those for the root shard; another shard may hold the workspace.
+// Bind creates and updates the role bindings of a group in a workspace, and deletes its others. Without roles, it deletes all. Credentials
+// are those for the root shard; another shard may hold the workspace.
 func Bind(ctx context.Context, credentials Credentials, workspace string, roles Roles) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

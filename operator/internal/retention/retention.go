@@ -29,8 +29,8 @@ func TimeOf(key string) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
-// Policy is the number of snapshots to keep: the last ones, and the last one of each day and week, for a number of days and weeks with snapshots, in UTC. The
-// zero policy keeps all snapshots.
+// Policy is the number of snapshots to keep: the last ones, and the last one of each day and week, for a number of days and weeks with
+// snapshots, in UTC. The zero policy keeps all snapshots.
 type Policy struct {
 	Last, Daily, Weekly int
 }

@@ -38,8 +38,8 @@ func ofInstallation(component client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: component.GetNamespace(), Name: config.Reference.Name}}}
 }
 
-// shards returns the names of the Shards that refer to a RootShard. Shards that are being deleted are not included: otherwise, both could wait
-// for each other and block the deletion of their namespace, if kcp does not answer.
+// shards returns the names of the Shards that refer to a RootShard. Shards that are being deleted are not included: otherwise, both could
+// wait for each other and block the deletion of their namespace, if kcp does not answer.
 func (r *Reconciler) shards(ctx context.Context, rs *v1alpha1.RootShard) ([]string, error) {
 	list := &v1alpha1.ShardList{}
 	if err := r.List(ctx, list, client.InNamespace(rs.Namespace), client.UnsafeDisableDeepCopy); err != nil {

@@ -43,8 +43,15 @@ func args(s *Shard) []string {
 		"--service-account-signing-key-file=" + tls + "service-account/tls.key",
 	}
 	a = append(a, shardingArgs(s)...)
-	return slices.Concat(a, settings.LoggingFlags(s.Spec.Logging), settings.EtcdFlags(s.Etcd), settings.AuditFlags(s.Spec.Audit), settings.AuthorizationFlags(s.Spec.Authorization),
-		settings.AuthenticationFlags(s.Spec.Auth), s.Spec.ExtraArgs)
+	return slices.Concat(
+		a,
+		settings.LoggingFlags(s.Spec.Logging),
+		settings.EtcdFlags(s.Etcd),
+		settings.AuditFlags(s.Spec.Audit),
+		settings.AuthorizationFlags(s.Spec.Authorization),
+		settings.AuthenticationFlags(s.Spec.Auth),
+		s.Spec.ExtraArgs,
+	)
 }
 
 // shardingArgs returns the flags of a shard of an installation with several processes.

@@ -77,8 +77,8 @@ func (s *Shard) PeerCA() string { return s.authority(peerCA) }
 // ProxyCA is described at PeerCA.
 func (s *Shard) ProxyCA() string { return s.authority("requestheader-client-ca") }
 
-// PeerBundle returns the name of the Secret with all CAs for the certificates of peers, and ProxyBundle for those of front proxies only. Both
-// are the same for all shards of an installation.
+// PeerBundle returns the name of the Secret with all CAs for the certificates of peers, and ProxyBundle for those of front proxies only.
+// Both are the same for all shards of an installation.
 func (s *Shard) PeerBundle() string { return s.authority("merged-peer-ca") }
 
 // ProxyBundle is described at PeerBundle.

@@ -33,8 +33,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := v.DeepCopy()
 	report := conditions.NewReport(v1alpha1.ConditionAvailable)
-	report.Set(v1alpha1.ConditionAvailable, conditions.Stall("NotSupported", "this version of the operator does not run virtual workspaces in "+
-		"pods of their own: delete this object, and remove spec.kcpVirtualWorkspace of the shard, which then serves them"))
+	report.Set(
+		v1alpha1.ConditionAvailable,
+		conditions.Stall("NotSupported", "this version of the operator does not run virtual workspaces in "+
+			"pods of their own: delete this object, and remove spec.kcpVirtualWorkspace of the shard, which then serves them"),
+	)
 	report.Write(&v.Status.Conditions, v.Generation)
 	v.Status.ObservedGeneration, v.Status.Phase = v.Generation, v1alpha1.PhaseFailed
 	return ctrl.Result{}, conditions.Save(ctx, r.Client, r.Recorder, before, v, before.Status.Conditions, v.Status.Conditions)

@@ -68,8 +68,8 @@ const (
 	deletionGrace = time.Hour
 )
 
-// accept returns the record after a request with a claim, and an error if an earlier leader sends it. Terms count within an incarnation, and
-// another incarnation replaces the one before: IDs of stores never return.
+// accept returns the record after a request with a claim, and an error if an earlier leader sends it. Terms count within an incarnation,
+// and another incarnation replaces the one before: IDs of stores never return.
 func (p part) accept(c claim, now time.Time) (part, error) {
 	if c == (claim{}) {
 		return p, nil

@@ -44,7 +44,8 @@ func (h *Handler) checkInstallation(w http.ResponseWriter, r *http.Request, who 
 		"--cache-kubeconfig of the shard; each installation needs a cache server of its own", owner, who.shard, named)
 }
 
-// ownerOf returns the installation whose objects are stored; empty if it is not known yet. If claims is true, it becomes the named one then.
+// ownerOf returns the installation whose objects are stored; empty if it is not known yet. If claims is true, it becomes the named one
+// then.
 func (h *Handler) ownerOf(ctx context.Context, claims bool, named string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,8 +29,8 @@ const (
 	pageTimeout = time.Minute
 )
 
-// pages keeps encoded pages of lists over all shards. All shards read the same when they start, so a thousand of them that start at once cost
-// one read of etcd, one encoding and one compression.
+// pages keeps encoded pages of lists over all shards. All shards read the same when they start, so a thousand of them that start at once
+// cost one read of etcd, one encoding and one compression.
 //
 // Invariants:
 //   - Only what every reader may read is kept: lists over all shards and all logical clusters.
@@ -110,7 +110,14 @@ func (p *pages) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 func (p *pages) read(r *http.Request, key string, first bool, next http.Handler) (out *page, err error) {
 	defer func() {
 		if failure := recover(); failure != nil {
-			klog.ErrorS(nil, "Serving a request panicked", decisionlog.Verb, r.Method, decisionlog.Reason, fmt.Sprintf("%v\n%s", failure, debug.Stack()))
+			klog.ErrorS(
+				nil,
+				"Serving a request panicked",
+				decisionlog.Verb,
+				r.Method,
+				decisionlog.Reason,
+				fmt.Sprintf("%v\n%s", failure, debug.Stack()),
+			)
 			out, err = nil, apierrors.NewInternalError(fmt.Errorf("reading the list failed"))
 		}
 	}()

@@ -132,8 +132,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return r.show(ctx, lc, content)
 }
 
-// isCurrent reports whether a LogicalCluster of the informer is still the one that is stored: its content must not be deleted if the cluster
-// was created again under the same name since.
+// isCurrent reports whether a LogicalCluster of the informer is still the one that is stored: its content must not be deleted if the
+// cluster was created again under the same name since.
 func (r *reconciler) isCurrent(ctx context.Context, lc *corev1alpha1.LogicalCluster) (bool, error) {
 	live := &corev1alpha1.LogicalCluster{}
 	err := r.Clusters.Get(ctx, lc.Name, live)

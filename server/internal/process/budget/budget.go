@@ -21,7 +21,7 @@ type Budgets struct {
 	keys *lru.Cache // *rate.Limiter
 }
 
-// New returns budgets for at most keys keys at a time: each may cause limit events a second, and burst at once.
+// New returns budgets for at most this number of keys at a time: each may cause limit events a second, and burst at once.
 func New(limit rate.Limit, burst, keys int, clock clock.PassiveClock) *Budgets {
 	return &Budgets{limit: limit, burst: burst, clock: clock, keys: lru.New(keys)}
 }
@@ -42,8 +42,8 @@ func (b *Budgets) of(key any) *rate.Limiter {
 	return created
 }
 
-// Network returns the network of a host, whose address can have a port: an IPv4 address or, because one host can have all addresses of it, the
-// IPv6 /64 network. It is invalid if the address is.
+// Network returns the network of a host, whose address can have a port: an IPv4 address or, because one host can have all addresses of it,
+// the IPv6 /64 network. It is invalid if the address is.
 func Network(address string) netip.Prefix {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host

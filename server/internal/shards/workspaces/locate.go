@@ -39,8 +39,9 @@ const (
 // Invariants:
 //   - The shard that says that it holds a cluster is believed only if the records from root downward lead to it.
 //   - No shard holds a cluster only if every shard has said so. While one does not respond, the answer is an error.
-//   - The searches are limited for each client, for each logical cluster whose requests cause them, and in total: beyond that, the answer is
-//     429. The shard of a cluster that was found before is asked in any case: clients that invent clusters do not lock out those that exist.
+//   - The searches are limited for each client, for each logical cluster whose requests cause them, and in total: beyond that, the answer
+//     is 429. The shard of a cluster that was found before is asked in any case: clients that invent clusters do not lock out those that
+//     exist.
 //   - What one client invents neither makes the answer for another one late, nor removes from memory what was found.
 type Locator struct {
 	calls  *Calls
@@ -65,8 +66,8 @@ func (c *Calls) NewLocator(shards func() []string) *Locator {
 	}
 }
 
-// Locate returns the shard that holds a cluster, for a request of a client to the cluster asker, and an empty name if no shard does. hint is
-// a shard that may hold it, or empty.
+// Locate returns the shard that holds a cluster, for a request of a client to the cluster asker, and an empty name if no shard does. hint
+// is a shard that may hold it, or empty.
 func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (string, error) {
 	if shard, ok := l.known.Get(cluster); ok {
 		return shard.(string), nil
