@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
@@ -47,8 +46,7 @@ type installation struct {
 func install(t *testing.T, rs *v1alpha1.RootShard) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster(t, host), operator: cluster(t, asOperator()), name: rs.Name}
-	i.reconciler = &rootshard.Reconciler{Environment: component.Environment{Client: i.operator, Live: i.operator, Recorder: i.operator.Events,
-		DefaultImage: image, Namespace: "kcp-operator"}}
+	i.reconciler = &rootshard.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, DefaultImage: image, Namespace: "kcp-operator"}
 	i.MustCreate(t, rs)
 	return i
 }
@@ -225,7 +223,7 @@ func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 	rs := shard("keys")
 	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
 	admin.MustCreate(t, rs, accessTo("keys", "keys"))
-	kcptest.Eventually(t, "all certificates are requested", func(ctx context.Context) error {
+	kcptest.Eventually(t, "all certificates are asked for", func(ctx context.Context) error {
 		seen := map[string]bool{}
 		list := &certmanager.CertificateList{}
 		if err := admin.List(ctx, list, client.InNamespace(operatortest.Namespace)); err != nil {

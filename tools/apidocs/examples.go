@@ -7,13 +7,9 @@ import (
 	"strings"
 )
 
-var (
-	groupLine = regexp.MustCompile(`^apiVersion: ([\w.-]+)/\w+$`)
-	kindLine  = regexp.MustCompile(`^kind: (\w+)$`)
-)
+var kindLine = regexp.MustCompile(`^kind: (\w+)$`)
 
-// findExamples returns links from a directory to the first manifest of each kind, by group/kind: a file, or a section of a page. The line
-// with the kind of a manifest follows that with its group.
+// findExamples returns links from a directory to the first manifest of each kind: a file, or a section of a page.
 func findExamples(directory string, files []string) map[string]string {
 	found := map[string]string{}
 	for _, file := range files {
@@ -25,7 +21,7 @@ func findExamples(directory string, files []string) map[string]string {
 		if err != nil {
 			continue
 		}
-		section, group, inCode := "", "", false
+		section, inCode := "", false
 		for _, line := range strings.Split(string(content), "\n") {
 			if strings.HasPrefix(line, "```") {
 				inCode = !inCode
@@ -33,11 +29,8 @@ func findExamples(directory string, files []string) map[string]string {
 			if heading, is := strings.CutPrefix(line, "## "); is && !inCode && filepath.Ext(file) == ".md" {
 				section = "#" + anchorOf(heading)
 			}
-			if is := groupLine.FindStringSubmatch(line); is != nil {
-				group = is[1]
-			}
-			if kind := kindLine.FindStringSubmatch(line); kind != nil && found[group+"/"+kind[1]] == "" {
-				found[group+"/"+kind[1]] = link + section
+			if kind := kindLine.FindStringSubmatch(line); kind != nil && found[kind[1]] == "" {
+				found[kind[1]] = link + section
 			}
 		}
 	}
