@@ -223,7 +223,7 @@ func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 	rs := shard("keys")
 	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
 	admin.MustCreate(t, rs, accessTo("keys", "keys"))
-	kcptest.Eventually(t, "all certificates are asked for", func(ctx context.Context) error {
+	kcptest.Eventually(t, "all certificates are requested", func(ctx context.Context) error {
 		seen := map[string]bool{}
 		list := &certmanager.CertificateList{}
 		if err := admin.List(ctx, list, client.InNamespace(operatortest.Namespace)); err != nil {
