@@ -247,7 +247,7 @@ func (r *standinsRun) idleProxy(ctx context.Context) error {
 		return err
 	}
 	share, err := busyness(r.proxy, func() error { return pause(ctx, idleFor) })
-	r.add(row{What: fmt.Sprintf("processor time of the idle front proxy, %d bookmarks a second", len(r.all.shards)), Unit: "%", Ours: share})
+	r.add(row{What: fmt.Sprintf("processor time of the idle front proxy of %d shards", len(r.all.shards)), Unit: "%", Ours: share})
 	return err
 }
 
