@@ -145,7 +145,7 @@ func (r *standinsRun) begin(ctx context.Context, user kcptest.User, subcommand s
 	return p, p.ready(ctx)
 }
 
-// startProxy starts a front proxy, and returns how long it takes until its index is complete.
+// startProxy starts a front proxy, and returns how long it takes until it is ready.
 func (r *standinsRun) startProxy(ctx context.Context) (time.Duration, error) {
 	peer, err := r.pki.Peer(sharded.KindProxy, "proxy-1")
 	if err != nil {
@@ -180,19 +180,18 @@ func (r *standinsRun) proxies(ctx context.Context) error {
 			r.stopping[last]()
 			r.stopping = r.stopping[:last]
 		}
-		d, err := r.startProxy(ctx)
-		if err != nil {
-			return err
-		}
-		clusters, err := r.proxy.metric(ctx, "indexed_logicalclusters")
-		if err == nil && int(clusters) != want {
-			err = fmt.Errorf("the index has %.0f logical clusters, want %d", clusters, want)
+		began := time.Now()
+		ready, err := r.startProxy(ctx)
+		if err == nil { // a front proxy is ready without shards that have not responded at first
+			err = r.proxy.waitForMetric(ctx, "indexed_logicalclusters", float64(want))
 		}
 		if err != nil {
 			return err
 		}
-		r.add(row{What: fmt.Sprintf("front proxy, %s: index complete with %d workspaces of %d shards", when, want, shards), Unit: "s",
-			Ours: d.Seconds(), Budget: "≤ 5 s", Met: d <= 5*time.Second})
+		d := time.Since(began)
+		r.add(row{What: fmt.Sprintf("front proxy, %s: index complete with %d workspaces of %d shards (ready after %.1f s)", when, want, shards,
+			ready.Seconds()), Unit: "s", Ours: d.Seconds(), Budget: "≤ 5 s", Met: d <= 5*time.Second},
+			row{What: "processor time of the front proxy for that", Unit: "s", Ours: r.proxy.cpu().Seconds()})
 	}
 	bytes, err := r.proxy.metric(ctx, "kcp_front_proxy_index_bytes")
 	each := bytes / float64(want)
@@ -248,7 +247,7 @@ func (r *standinsRun) idleProxy(ctx context.Context) error {
 		return err
 	}
 	share, err := busyness(r.proxy, func() error { return pause(ctx, idleFor) })
-	r.add(row{What: fmt.Sprintf("processor time of the idle front proxy, %d bookmarks a second", len(r.all.shards)), Unit: "%", Ours: share})
+	r.add(row{What: fmt.Sprintf("processor time of the idle front proxy of %d shards", len(r.all.shards)), Unit: "%", Ours: share})
 	return err
 }
 

@@ -30,7 +30,7 @@ const (
 
 const (
 	standinFrame    = 32 << 10
-	standinBookmark = time.Second
+	standinBookmark = time.Second // unless the client requests fewer
 	rootShard       = "root"
 	// standinChanges is the number of changes that a stream may be behind.
 	standinChanges = 1024
@@ -130,7 +130,7 @@ func (w *treeWriter) shard(name, url string) {
 }
 
 // stream writes a snapshot, then changes and bookmarks until the request ends.
-func (s *standin) stream(ctx context.Context, to http.ResponseWriter) {
+func (s *standin) stream(ctx context.Context, to http.ResponseWriter, bookmarks time.Duration) {
 	changes := make(chan []byte, standinChanges)
 	s.mu.Lock()
 	s.streams[changes] = true
@@ -150,7 +150,7 @@ func (s *standin) stream(ctx context.Context, to http.ResponseWriter) {
 	w.tag(tagEnd)
 	w.numbers(position, 1)
 	w.flush()
-	ticker := time.NewTicker(standinBookmark)
+	ticker := time.NewTicker(max(bookmarks, standinBookmark))
 	defer ticker.Stop()
 	for w.err == nil {
 		select {
@@ -251,7 +251,8 @@ func (all *standins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := all.byPort[address.Port]
 	switch {
 	case r.URL.Path == "/services/peers/v1/tree":
-		s.stream(r.Context(), w)
+		bookmarks, _ := time.ParseDuration(r.URL.Query().Get("bookmarks"))
+		s.stream(r.Context(), w, bookmarks)
 	case r.URL.Path == "/services/peers/v1/resolve":
 		all.asked.Add(1)
 		var question struct{ Path string }

@@ -24,6 +24,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/frontproxy/mapping"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/shards/tree"
 )
 
 // reloadInterval is how often files are compared with what is in use.
@@ -221,7 +222,10 @@ func (l *loader) reloadOnce(current *atomic.Pointer[files], stale func(file stri
 	}
 }
 
-// Stream implements tree.Streams.
+// Stream implements tree.Streams. The root shard sends new shards with its bookmarks, so they arrive every second.
 func (c currentPeers) Stream(ctx context.Context, shard, call string, query url.Values) (io.ReadCloser, error) {
+	if shard != peers.Root {
+		query.Set(tree.BookmarksParameter, tree.BookmarkInterval(len(c.shards())).String())
+	}
 	return c.files.Load().peers.Stream(ctx, shard, call, query)
 }

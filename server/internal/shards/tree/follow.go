@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream may be silent. Bookmarks arrive every second.
+	// idleTimeout is how long a stream may be silent. Bookmarks arrive more often, see slowestBookmarks.
 	idleTimeout = 15 * time.Second
 	// firstDelay and maxDelay limit the time between two connections, to which jitter adds half at most. A shard that is back is followed
 	// at once, because every request for what the index does not have is a question to it until then.

@@ -22,8 +22,6 @@ import (
 const (
 	// contentType is that of the stream.
 	contentType = "application/vnd.kcp.tree"
-	// bookmarkInterval is the time between bookmarks.
-	bookmarkInterval = time.Second
 	// writeTimeout is how long a proxy may take to read a frame.
 	writeTimeout = 10 * time.Second
 	// catchUpTimeout and catchUpPoll define how long a stream waits until this server has what the client has.
@@ -65,7 +63,8 @@ func (s *Source) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	w.Header().Set("Content-Type", contentType)
-	st := &stream{source: s, log: log, w: w, control: http.NewResponseController(w), frame: make([]byte, headerSize, 2*frameSize)}
+	st := &stream{source: s, log: log, w: w, control: http.NewResponseController(w), frame: make([]byte, headerSize, 2*frameSize),
+		bookmarks: bookmarksOf(r.URL.Query())}
 	_ = st.run(ctx, token) // the client sees that the stream ends, and opens another one
 	return nil
 }
@@ -103,6 +102,8 @@ type stream struct {
 	log     *changelog
 	w       http.ResponseWriter
 	control *http.ResponseController
+	// bookmarks is the time between bookmarks.
+	bookmarks time.Duration
 	// frame is the frame that is being filled.
 	frame []byte
 	// position is that of the next change to write.
@@ -236,7 +237,7 @@ func (st *stream) changes(to uint64) error {
 // follow writes changes and bookmarks.
 func (st *stream) follow(ctx context.Context) error {
 	config := st.source.config
-	tick := config.Clock.NewTicker(bookmarkInterval)
+	tick := config.Clock.NewTicker(st.bookmarks)
 	defer tick.Stop()
 	if err := st.bookmark(); err != nil {
 		return err

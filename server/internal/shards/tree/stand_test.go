@@ -127,9 +127,11 @@ type client struct {
 	cut    context.CancelFunc
 }
 
-func (st *stand) follow() *client {
+func (st *stand) follow() *client { return st.followWith(st) }
+
+func (st *stand) followWith(streams Streams) *client {
 	events := make(chan string, 1000)
-	c := &client{follower: &follower{streams: st, shard: "eu", clock: clock.RealClock{}, sink: &recorder{signal: events}}, events: events}
+	c := &client{follower: &follower{streams: streams, shard: "eu", clock: clock.RealClock{}, sink: &recorder{signal: events}}, events: events}
 	c.connectAgain()
 	return c
 }

@@ -126,8 +126,8 @@ type Sink interface {
 	Edge(Edge) error
 	Cluster(Cluster) error
 	Shard(Shard) error
-	// Bookmark reports that the sink has every change of the store up to a revision. Bookmarks arrive every second, also if nothing changes,
-	// so the age of the last one limits how late the sink is.
+	// Bookmark reports that the sink has every change of the store up to a revision. Bookmarks arrive every BookmarkInterval, also if nothing
+	// changes, so the age of the last one limits how late the sink is.
 	Bookmark(revision uint64)
 	// Lost reports that the connection has ended, and why. What the sink has is still the best knowledge of the shard.
 	Lost(error)
