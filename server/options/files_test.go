@@ -27,7 +27,7 @@ func flags(o *Options) *pflag.FlagSet {
 func TestEveryFlagThatNamesAFileNeedsAReadableFile(t *testing.T) {
 	var names []string
 	flags(New()).VisitAll(func(f *pflag.Flag) {
-		if namesFile(f.Name) {
+		if _, refused := replaced[f.Name]; namesFile(f.Name) && !refused { // whatever the file
 			names = append(names, f.Name)
 		}
 	})

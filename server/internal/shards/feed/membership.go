@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/cacheserver"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 // Membership says in the requests to the cache server to which installation this shard belongs, and notices a cache server of another one.
@@ -51,7 +52,7 @@ func (m member) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if last := m.other.Swap(&other); other != "" && (last == nil || *last != other) {
 		klog.FromContext(r.Context()).Error(nil, "The cache server belongs to another installation: correct --cache-kubeconfig",
-			"installation", own, "other", other)
+			decisionlog.Identity, own, decisionlog.Reason, "the installation of the cache server is "+other)
 	}
 	return response, nil
 }
