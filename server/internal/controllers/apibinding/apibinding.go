@@ -131,7 +131,14 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return err
 	}
 	if binding.DeletionTimestamp != nil {
-		return r.finalize(ctx, key, binding)
+		live := &apisv1alpha2.APIBinding{}
+		if err := r.Bindings.Get(ctx, key.Name, live); err != nil {
+			return runner.IgnoreNotFound(err)
+		}
+		if err := runner.Same(live, binding); err != nil {
+			return runner.IgnoreNotFound(err)
+		}
+		return r.finalize(ctx, key, live)
 	}
 	if changed, err := r.maintain(ctx, binding); changed || err != nil {
 		return err
@@ -155,8 +162,8 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 	}
 	err := r.Bindings.Update(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha2.APIBinding)
-		if live.UID != binding.UID {
-			return apierrors.NewNotFound(apisv1alpha2.Resource("apibindings"), binding.Name)
+		if err := runner.Same(live, binding); err != nil {
+			return err
 		}
 		live.Status, live.Annotations = *status, r.annotationsOf(live)
 		return nil

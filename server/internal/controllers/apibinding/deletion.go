@@ -25,7 +25,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// finalize deletes the objects of the bound resources, and removes the finalizer of the binding when none remain.
+// finalize deletes the objects of the bound resources, and removes the finalizer of the binding when none remain. The binding must be the
+// stored one: the next binding of the same name has the same resources.
 func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding) error {
 	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
 		return nil

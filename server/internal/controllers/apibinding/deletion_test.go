@@ -126,6 +126,31 @@ func TestDeletionOfABinding(t *testing.T) {
 	}
 }
 
+// The informer can show a deleted binding for longer than the next one of its name takes to get objects.
+func TestTheObjectsOfTheNextBindingOfTheNameAreKept(t *testing.T) {
+	w := newWorld(t, all(binding(complete(bound(schemaUID, identity, "v1")), deleted))...)
+	w.serves = []customresources.Installed{served(crd("widgets", "Widget"), key.Name, customresources.Traits{Identity: identity})}
+	w.items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "1"}}}
+	next := binding(complete(bound(schemaUID, identity, "v1")), func(b *apisv1alpha2.APIBinding) { b.UID = "2" })
+	w.Store(next)
+	if err := w.reconcile(); err != nil || len(w.requests) > 0 {
+		t.Errorf("got error %v, requests %v", err, w.requests)
+	}
+	if diff := cmp.Diff(next.Status, w.stored().Status); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A resource that was bound at the last moment is in the stored binding only.
+func TestTheObjectsOfAResourceThatTheInformerDoesNotShowAreDeleted(t *testing.T) {
+	w := newWorld(t, all(binding(complete(), deleted))...)
+	w.Store(binding(complete(bound(schemaUID, identity, "v1")), deleted))
+	want := []string{"stored: delete widgets.example.org " + identity}
+	if err := w.reconcile(); err != nil || !cmp.Equal(want, w.requests) {
+		t.Errorf("got error %v, requests %v", err, w.requests)
+	}
+}
+
 func TestFinalizersThatCannotBeRemovedAreNamedInTheCondition(t *testing.T) {
 	w := newWorld(t, all(binding(complete(bound(schemaUID, identity, "v1")), deleted))...)
 	w.serves = []customresources.Installed{served(crd("widgets", "Widget"), key.Name, customresources.Traits{Identity: identity})}

@@ -36,6 +36,9 @@ func (r *reconciler) maintain(ctx context.Context, binding *apisv1alpha2.APIBind
 	}
 	err = r.Bindings.Update(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha2.APIBinding)
+		if err := runner.Same(live, binding); err != nil {
+			return err
+		}
 		if maintained(live) && !equality.Semantic.DeepEqual(live.Spec.PermissionClaims, wanted) {
 			live.Spec.PermissionClaims = wanted
 			live.Generation++

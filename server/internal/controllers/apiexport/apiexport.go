@@ -76,6 +76,9 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	err = r.Exports.Update(ctx, key.Name, &apisv1alpha2.APIExport{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha2.APIExport)
+		if err := runner.Same(live, export); err != nil {
+			return err
+		}
 		if live.Spec.Identity == nil || live.Spec.Identity.SecretRef == nil {
 			live.Spec.Identity = &apisv1alpha2.Identity{SecretRef: &ref}
 			live.Generation++

@@ -246,6 +246,17 @@ func TestNothingIsWrittenForAnExportThatIsGone(t *testing.T) {
 	})
 }
 
+// The next export of a name gets neither the secret nor the endpoint slice of the former one.
+func TestNothingIsWrittenForTheNextExportOfTheName(t *testing.T) {
+	w := newWorld(t, []runtime.Object{secret("default", "mine", "key", "a")}, export(func(e *apisv1alpha2.APIExport) {
+		e.UID, e.Spec.Identity = "1", &apisv1alpha2.Identity{SecretRef: &corev1.SecretReference{Namespace: "default", Name: "mine"}}
+	}))
+	w.Store(export(func(e *apisv1alpha2.APIExport) { e.UID = "2" }))
+	if err := w.reconcile(); err != nil || w.stored().Spec.Identity != nil || len(w.dynamic.Actions()) > 0 {
+		t.Errorf("got %v, %v, %v", err, w.stored().Spec, w.dynamic.Actions())
+	}
+}
+
 // The identity that was verified is that of the secret that was read, and not of the one that the export refers to now.
 func TestTheHashOfAnotherReferenceIsNotStored(t *testing.T) {
 	w := newWorld(t, []runtime.Object{secret("kcp-system", "widgets", "key", "a")}, export(nil))

@@ -186,5 +186,7 @@ func (r *reconciler) deleteConversion(ctx context.Context, key informers.Key) er
 		r.controller.EnqueueAfter(key, left)
 		return nil
 	}
-	return runner.IgnoreNotFound(r.Conversions.Delete(ctx, key.Name, &apisv1alpha1.APIConversion{}, func(runtime.Object) error { return nil }))
+	return runner.IgnoreNotFound(r.Conversions.Delete(ctx, key.Name, &apisv1alpha1.APIConversion{}, func(obj runtime.Object) error {
+		return runner.Same(obj.(*apisv1alpha1.APIConversion), rules)
+	}))
 }

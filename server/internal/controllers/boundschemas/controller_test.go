@@ -123,6 +123,20 @@ func TestASchemaThatIsUsedAgainIsNotDeleted(t *testing.T) {
 	}
 }
 
+func TestTheNextConversionOfTheNameIsKept(t *testing.T) {
+	o := objecttest.New(t)
+	o.Show(rules(grace))
+	next := rules(0)
+	next.UID = "2"
+	o.Store(next)
+	if err := newController(o).Reconcile(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored[apisv1alpha1.APIConversion](t, o.Stored(o.Set.APIConversions.Informer)); got == nil {
+		t.Error("it was deleted")
+	}
+}
+
 func TestFailuresOfStorageAreRetried(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -155,8 +155,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	err = r.Stored.Update(ctx, key.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
-		if live.DeletionTimestamp != nil {
-			return nil
+		if err := runner.Same(live, resource); err != nil || live.DeletionTimestamp != nil {
+			return err
 		}
 		if !slices.Contains(live.Finalizers, cachev1alpha1.ClusterCachedResourceFinalizer) {
 			live.Finalizers = append(live.Finalizers, cachev1alpha1.ClusterCachedResourceFinalizer)
@@ -243,8 +243,8 @@ func (r *reconciler) count(ctx context.Context, resource *cachev1alpha1.ClusterC
 func (r *reconciler) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
 	err := r.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
-		if live.UID != resource.UID {
-			return nil
+		if err := runner.Same(live, resource); err != nil {
+			return err
 		}
 		live.Status.Phase = cachev1alpha1.PhaseDeleting
 		conditions.Set(&live.Status.Conditions, corev1alpha1.Condition{

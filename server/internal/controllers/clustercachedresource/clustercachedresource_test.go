@@ -249,6 +249,11 @@ func TestDeletionOfAClusterCachedResource(t *testing.T) {
 			cached(deleted), cached(func(c *cachev1alpha1.ClusterCachedResource) { c.UID = "2" }),
 			cached(func(c *cachev1alpha1.ClusterCachedResource) { c.UID = "2" }),
 		},
+		{
+			"Another one with the name gets no status of the former one",
+			cached(), cached(func(c *cachev1alpha1.ClusterCachedResource) { c.UID = "2" }),
+			cached(func(c *cachev1alpha1.ClusterCachedResource) { c.UID = "2" }),
+		},
 		{"One that is gone is no failure", cached(deleted), nil, nil},
 		{
 			"One that was deleted after it was read gets no status and no finalizer",

@@ -356,8 +356,14 @@ func TestFailedDeletionsOfADefinition(t *testing.T) {
 			widgets(established, deleted, func(crd *definition) { crd.Spec.Versions[0].Served = false }), func(w *world) { w.err = errStorage }, false, true,
 		},
 		{
-			"A definition that has changed is a conflict", widgets(established, deleted),
-			func(w *world) { w.definitions.stored[key.Name].ResourceVersion = "6" }, false, true,
+			"A definition that has changed since the informer showed it is released", widgets(established, deleted),
+			func(w *world) { w.definitions.stored[key.Name].ResourceVersion = "6" }, true, false,
+		},
+		{
+			"A definition that changes now is a conflict", widgets(established, deleted),
+			func(w *world) {
+				w.definitions.err = apierrors.NewConflict(schema.GroupResource{}, key.Name, errStorage)
+			}, false, true,
 		},
 		{"A definition that is gone is no failure", widgets(established, deleted), func(w *world) { delete(w.definitions.stored, key.Name) }, true, false},
 		{"A definition that nothing shows is no failure", widgets(established, deleted), func(w *world) { w.o.Hide(widgets()) }, false, false},
@@ -376,12 +382,29 @@ func TestFailedDeletionsOfADefinition(t *testing.T) {
 	}
 }
 
+// The informer can show a deleted definition for longer than the next one of its name takes to get objects.
+func TestTheObjectsOfTheNextDefinitionOfTheNameAreKept(t *testing.T) {
+	w := newWorld(t, nil, widgets(established, deleted))
+	w.instances = 1
+	w.definitions.stored[key.Name] = widgets(established, func(crd *definition) { crd.UID, crd.ResourceVersion = "2", "9" })
+	if err := NewDeleter(w.inputs()).Reconcile(t.Context(), key); err != nil || len(w.requests) > 0 || w.definitions.writes > 0 {
+		t.Errorf("got error %v, requests %v, %d writes", err, w.requests, w.definitions.writes)
+	}
+}
+
 // definitions stores definitions, and patches their status as the API server does. Informers do not show the changes.
 type definitions struct {
 	apiextensionsclient.CustomResourceDefinitionInterface
 	stored map[string]*definition
 	writes int
 	err    error
+}
+
+func (d *definitions) Get(_ context.Context, name string, _ metav1.GetOptions) (*definition, error) {
+	if crd := d.stored[name]; crd != nil {
+		return crd.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), name)
 }
 
 func (d *definitions) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, _ metav1.PatchOptions, sub ...string) (

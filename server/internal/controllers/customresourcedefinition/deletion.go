@@ -7,6 +7,7 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,7 +50,12 @@ func NewDeleter(in Inputs) *runner.Controller {
 }
 
 func (r *deleter) reconcile(ctx context.Context, key informers.Key) error {
-	crd, err := r.Set.CustomResourceDefinitions.Get(key.Cluster, "", key.Name)
+	shown, err := r.Set.CustomResourceDefinitions.Get(key.Cluster, "", key.Name)
+	if err != nil || shown.DeletionTimestamp == nil {
+		return runner.IgnoreNotFound(err)
+	}
+	// The next definition of the same name has the same objects, so the informer must not be late.
+	crd, err := r.Definitions.Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}

@@ -13,6 +13,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -127,6 +128,9 @@ func (r *reconciler[T]) report(ctx context.Context, caller peers.Identity, in Co
 	url := r.url(shard, slice, export)
 	ctx = logicalcluster.WithName(ctx, cluster)
 	return r.Slices.Update(ctx, in.Name, r.empty(), func(obj runtime.Object) error {
+		if err := runner.Same(obj.(T), slice); err != nil {
+			return err
+		}
 		status := r.status(obj.(T))
 		selected, err := selects(status.ShardSelector, shard)
 		if err != nil {

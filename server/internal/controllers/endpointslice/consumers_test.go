@@ -211,6 +211,19 @@ func TestAReportChangesOnlyTheURLOfTheShardThatSendsIt(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the next slice of the name", func(t *testing.T) {
+		o := objecttest.New(t, shard("here", "eu"), shard("west", "us"), export(), slice("", own))
+		next := slice("")
+		next.UID = "2"
+		o.Store(next)
+		in := installed(t, "here", o, &others{}).Inputs
+		_, err := Reports(in, in)(t.Context(), peers.Identity{Kind: peers.Shard, Name: "west"}, Consumption{
+			Kind: "apiexportendpointslice", Cluster: "provider", Name: "widgets", Consumes: true,
+		})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("the report returned %v", err)
+		}
+	})
 	o := objecttest.New(t, shard("west", "us"))
 	in := installed(t, "here", o, &others{}).Inputs
 	serve := Reports(in, in)

@@ -164,7 +164,7 @@ func (r *reconciler[T]) reconcile(ctx context.Context, key informers.Key) error 
 	}
 	err = r.Slices.Update(ctx, key.Name, r.empty(), func(obj runtime.Object) error {
 		*r.status(obj.(T)) = *wanted
-		return nil
+		return runner.Same(obj.(T), slice)
 	})
 	return runner.IgnoreNotFound(err)
 }

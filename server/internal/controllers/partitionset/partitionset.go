@@ -121,7 +121,7 @@ func (r *reconciler) commit(ctx context.Context, set *topologyv1alpha1.Partition
 		for _, c := range judged {
 			conditions.Set(&live.Status.Conditions, c)
 		}
-		return nil
+		return runner.Same(live, set)
 	})
 	return runner.IgnoreNotFound(err)
 }

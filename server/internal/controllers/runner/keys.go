@@ -5,6 +5,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -37,6 +38,15 @@ func IgnoreNotFound(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Same returns NotFound if live, which is stored, is another object than read, which an informer or an earlier request had under the same
+// name. Informers can be late: a decision about a deleted object must not be applied to the next one of its name.
+func Same(live, read metav1.Object) error {
+	if live.GetUID() != read.GetUID() {
+		return apierrors.NewNotFound(schema.GroupResource{}, read.GetName())
+	}
+	return nil
 }
 
 // KeysOf returns the keys of objects.
