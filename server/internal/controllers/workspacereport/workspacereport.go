@@ -55,11 +55,16 @@ type reconciler struct {
 
 // New returns the controller that reports changes. Its keys are LogicalClusters.
 func New(in Inputs) *runner.Controller {
+	r := newReconciler(in)
+	in.Set.LogicalClusters.AddHandler(r.handle)
+	return r.controller
+}
+
+func newReconciler(in Inputs) *reconciler {
 	r := &reconciler{Inputs: in, deleted: map[informers.Key]*corev1alpha1.LogicalCluster{}}
 	r.controller = runner.New("workspacereport", 16, r.reconcile)
 	r.controller.ExpectFailures()
-	in.Set.LogicalClusters.AddHandler(r.handle)
-	return r.controller
+	return r
 }
 
 // handle enqueues a cluster whose state has changed. The shard of a Workspace receives the first state in the response to the creation, and
@@ -94,13 +99,18 @@ func (in Inputs) isForOther(lc *corev1alpha1.LogicalCluster) bool {
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
-	lc, err := r.Set.LogicalClusters.GetLocal(key.Cluster, "", key.Name)
-	if err == nil {
-		if !r.isForOther(lc) {
-			return nil
-		}
-		return r.report(ctx, key, lc, workspaces.StateOf(lc))
+	if err := r.reportDeletion(ctx, key); err != nil {
+		return err
 	}
+	lc, err := r.Set.LogicalClusters.GetLocal(key.Cluster, "", key.Name)
+	if err != nil || !r.isForOther(lc) {
+		return runner.IgnoreNotFound(err)
+	}
+	return r.report(ctx, key, lc, workspaces.StateOf(lc))
+}
+
+// reportDeletion reports the deletion of a cluster until it is accepted, also if the next cluster of the name exists already.
+func (r *reconciler) reportDeletion(ctx context.Context, key informers.Key) error {
 	r.mu.Lock()
 	last := r.deleted[key]
 	r.mu.Unlock()
