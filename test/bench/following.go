@@ -82,31 +82,36 @@ func (s *sharing) follow(ctx context.Context) error {
 			return err
 		}
 	}
+	s.addFollowed(both[0], both[1])
+	return nil
+}
+
+// addFollowed adds the rows of what both servers took.
+func (s *sharing) addFollowed(ours, theirs *followed) {
 	what := fmt.Sprintf("the %d objects of %d consumers", s.n*objectsEach, s.n)
 	memory := func(what string, of func(*followed) float64) row {
-		return row{What: what, Unit: "MiB", Ours: of(both[0]) / (1 << 20), Vanilla: of(both[1]) / (1 << 20)}
+		return row{What: what, Unit: "MiB", Ours: of(ours) / (1 << 20), Vanilla: of(theirs) / (1 << 20)}
 	}
 	s.add(
 		throughputRow(
 			"list "+what+fmt.Sprintf(" in pages of %d (objects a second)", page),
 			"1/s",
-			median(both[0].lists),
-			median(both[1].lists),
+			median(ours.lists),
+			median(theirs.lists),
 			0.8,
 		),
-		throughputRow("watch "+what+" while 1 client changes them (events a second)", "1/s", both[0].one, both[1].one, 0.8),
+		throughputRow("watch "+what+" while 1 client changes them (events a second)", "1/s", ours.one, theirs.one, 0.8),
 		throughputRow(
 			"watch "+what+fmt.Sprintf(" while %d clients change them (events a second)", makers),
 			"1/s",
-			both[0].many,
-			both[1].many,
+			ours.many,
+			theirs.many,
 			0.8,
 		),
 		memory("heap of the server with "+what, func(f *followed) float64 { return f.filled.heap }),
 		memory("resident memory with "+what+", with etcd", func(f *followed) float64 { return f.filled.resident }),
 		memory("the most while they are listed", func(f *followed) float64 { return f.peak.resident }),
 	)
-	return nil
 }
 
 // fill creates the objects of one consumer.

@@ -70,103 +70,94 @@ func (s scale) named(rows []row) []row {
 	return rows
 }
 
-func main() {
-	short := flag.Bool("short", false, "measure for about two minutes")
-	crowd := flag.Int("crowd", 0, "number of logical clusters around the one whose latency is measured")
-	definitions := flag.Int("definitions", 0, "number of logical clusters that install the same ten definitions")
-	tenants := flag.Int("tenants", 0, "number of logical clusters and namespaces whose memory is measured")
-	only := flag.String("only", "", "measure only the request loads whose name matches this regular expression")
-	profiles := flag.String("profiles", "", "directory to write profiles of both servers to")
-	output := flag.String("o", "table", "output format: table or json")
-	workspaces := flag.Int("workspaces", 0, "only measure with up to this number of workspaces")
-	compare := flag.Int("compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
-	sharing := flag.Int("sharing", 0, "only measure an API that this number of logical clusters have bound")
-	fairness := flag.Bool("fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
-	sharded := flag.Bool("sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
-	standIns := flag.Int("standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
-	against := flag.String("against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
-	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
-	directory := flag.String(
-		"directory",
-		"",
-		"directory for the state of a run with -workspaces, from which it can be resumed; empty: none",
-	)
-	svg := flag.String("svg", "", "file for the plot of a run with -workspaces")
+// measurement is what the flags select beside the standard one.
+type measurement struct {
+	tenants, crowd, definitions, workspaces, compare, sharing, standIns int
+	short, fairness, sharded                                            bool
+	only, profiles, output, against, noise, directory, svg              string
+}
+
+func parse() measurement {
+	m := measurement{}
+	flag.BoolVar(&m.short, "short", false, "measure for about two minutes")
+	flag.IntVar(&m.crowd, "crowd", 0, "number of logical clusters around the one whose latency is measured")
+	flag.IntVar(&m.definitions, "definitions", 0, "number of logical clusters that install the same ten definitions")
+	flag.IntVar(&m.tenants, "tenants", 0, "number of logical clusters and namespaces whose memory is measured")
+	flag.StringVar(&m.only, "only", "", "measure only the request loads whose name matches this regular expression")
+	flag.StringVar(&m.profiles, "profiles", "", "directory to write profiles of both servers to")
+	flag.StringVar(&m.output, "o", "table", "output format: table or json")
+	flag.IntVar(&m.workspaces, "workspaces", 0, "only measure with up to this number of workspaces")
+	flag.IntVar(&m.compare, "compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
+	flag.IntVar(&m.sharing, "sharing", 0, "only measure an API that this number of logical clusters have bound")
+	flag.BoolVar(&m.fairness, "fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
+	flag.BoolVar(&m.sharded, "sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
+	flag.IntVar(&m.standIns, "standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
+	flag.StringVar(&m.against, "against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
+	flag.StringVar(&m.noise, "noise", "", "used by -fairness for the process of the busy clients")
+	flag.StringVar(&m.directory, "directory", "", "directory for the state of a run with -workspaces, from which it can be resumed; empty: none")
+	flag.StringVar(&m.svg, "svg", "", "file for the plot of a run with -workspaces")
 	flag.Parse()
-	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles,
-		exports: 10_000, moved: 10_000, against: *against}
-	if *short {
+	return m
+}
+
+// scale returns how much is measured.
+func (m measurement) scale() scale {
+	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: m.profiles,
+		exports: 10_000, moved: 10_000, against: m.against}
+	if m.short {
 		s.slice, s.rounds, s.tenants, s.crowd, s.definitionClusters = 500*time.Millisecond, 2, 200, 1000, 30
 		s.exports, s.moved = 1000, 1000
 	}
-	for flag, field := range map[*int]*int{crowd: &s.crowd, definitions: &s.definitionClusters, tenants: &s.tenants} {
-		if *flag > 0 {
-			*field = *flag
+	for field, given := range map[*int]int{&s.crowd: m.crowd, &s.definitionClusters: m.definitions, &s.tenants: m.tenants} {
+		if given > 0 {
+			*field = given
 		}
 	}
-	if *only != "" {
-		s.only = regexp.MustCompile(*only)
+	if m.only != "" {
+		s.only = regexp.MustCompile(m.only)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if *told != "" || *fairness {
-		measure := func() error { return runFairness(ctx, s) }
-		if *told != "" {
-			measure = func() error { return makeNoise(ctx, *told) }
-		}
-		if err := measure(); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if *standIns > 0 {
-		if err := runStandins(ctx, *standIns, s); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if *sharded {
-		if err := runSharded(ctx, s); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if *workspaces > 0 {
-		if err := runWorkspaces(ctx, *workspaces, *directory, *svg); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if *compare > 0 {
-		if err := compareWorkspaces(ctx, *compare, s); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if *sharing > 0 {
-		if err := runSharing(ctx, *sharing, *profiles); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
+	return s
+}
+
+// run runs what the flags select.
+func (m measurement) run(ctx context.Context, s scale) error {
+	switch {
+	case m.noise != "":
+		return makeNoise(ctx, m.noise)
+	case m.fairness:
+		return runFairness(ctx, s)
+	case m.standIns > 0:
+		return runStandins(ctx, m.standIns, s)
+	case m.sharded:
+		return runSharded(ctx, s)
+	case m.workspaces > 0:
+		return runWorkspaces(ctx, m.workspaces, m.directory, m.svg)
+	case m.compare > 0:
+		return compareWorkspaces(ctx, m.compare, s)
+	case m.sharing > 0:
+		return runSharing(ctx, m.sharing, m.profiles)
 	}
 	rows, err := run(ctx, s)
 	if err != nil {
+		return err
+	}
+	if m.output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(rows)
+	}
+	printTable(os.Stdout, rows)
+	return nil
+}
+
+func main() {
+	m := parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := m.run(ctx, m.scale()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-	if *output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(rows)
-		return
-	}
-	printTable(os.Stdout, rows)
 }
 
 // run runs all measurements.

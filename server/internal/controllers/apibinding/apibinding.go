@@ -207,54 +207,10 @@ func setCompleted(status *apisv1alpha2.APIBindingStatus, problem error, reason s
 // bind brings a status up to date. It returns errors that must be retried.
 func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
 	status *apisv1alpha2.APIBindingStatus) error {
-	reference := binding.Spec.Reference.Export
-	invalid := func(problem error, reason string) {
-		condition(status, apisv1alpha2.APIBindingExportValid, problem, reason)
-		if !isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
-			condition(status, apisv1alpha2.APIBindingInitialBindingCompleted, problem, apisv1alpha2.ReasonWaitingForEstablished)
-		}
-		r.waiting.Add(key)
-		if _, err := r.Exports.Find(key.Cluster, *reference); err == nil && apierrors.IsNotFound(problem) {
-			r.controller.EnqueueAfter(key, time.Second) // the informer may have received it before the key was added
-		}
-	}
-	if reference == nil {
-		condition(status, apisv1alpha2.APIBindingExportValid, fmt.Errorf("spec.reference.export is missing"),
-			apisv1alpha2.ReasonAPIExportInvalidReference)
-		return nil
-	}
-	export, err := r.Exports.Find(key.Cluster, *reference)
-	if apierrors.IsNotFound(err) {
-		invalid(err, apisv1alpha2.ReasonAPIExportNotFound)
-		return nil
-	}
-	if err != nil {
+	export, wanted, err := r.offered(key, binding.Spec.Reference.Export, status)
+	if err != nil || export == nil {
 		return err
 	}
-	from := logicalcluster.Of(export)
-	if replaced(status, from) {
-		condition(status, apisv1alpha2.APIBindingExportValid,
-			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again",
-				cmp.Or(reference.Path, string(from))),
-			apisv1alpha2.ReasonAPIExportInvalidReference)
-		return nil
-	}
-	status.APIExportClusterName = string(from)
-	status.ExportPermissionClaims = export.Spec.PermissionClaims
-	if export.Status.IdentityHash == "" {
-		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", cmp.Or(reference.Path, string(from)), export.Name),
-			apisv1alpha2.ReasonMissingIdentityHash)
-		return nil
-	}
-	wanted, err := r.offersOf(from, export)
-	if apierrors.IsNotFound(err) {
-		invalid(err, apisv1alpha2.ReasonInternalError)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	condition(status, apisv1alpha2.APIBindingExportValid, nil, "")
 	if r.Exports.IsSystem(export) {
 		r.resolveSystem(key, export, status, wanted)
 		return nil
@@ -268,6 +224,60 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		return err
 	}
 	return r.resolve(ctx, key, binding, export, status, wanted, taken)
+}
+
+// offered returns the export of a binding and what it offers. If the export is missing or not usable, it returns nil, and the status has the
+// reason.
+func (r *reconciler) offered(key informers.Key, reference *apisv1alpha2.ExportBindingReference,
+	status *apisv1alpha2.APIBindingStatus) (*apisv1alpha2.APIExport, []offer, error) {
+	invalid := func(problem error, reason string) {
+		condition(status, apisv1alpha2.APIBindingExportValid, problem, reason)
+		if !isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
+			condition(status, apisv1alpha2.APIBindingInitialBindingCompleted, problem, apisv1alpha2.ReasonWaitingForEstablished)
+		}
+		r.waiting.Add(key)
+		if _, err := r.Exports.Find(key.Cluster, *reference); err == nil && apierrors.IsNotFound(problem) {
+			r.controller.EnqueueAfter(key, time.Second) // the informer may have received it before the key was added
+		}
+	}
+	if reference == nil {
+		condition(status, apisv1alpha2.APIBindingExportValid, fmt.Errorf("spec.reference.export is missing"),
+			apisv1alpha2.ReasonAPIExportInvalidReference)
+		return nil, nil, nil
+	}
+	export, err := r.Exports.Find(key.Cluster, *reference)
+	if apierrors.IsNotFound(err) {
+		invalid(err, apisv1alpha2.ReasonAPIExportNotFound)
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	from := logicalcluster.Of(export)
+	if replaced(status, from) {
+		condition(status, apisv1alpha2.APIBindingExportValid,
+			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again",
+				cmp.Or(reference.Path, string(from))),
+			apisv1alpha2.ReasonAPIExportInvalidReference)
+		return nil, nil, nil
+	}
+	status.APIExportClusterName = string(from)
+	status.ExportPermissionClaims = export.Spec.PermissionClaims
+	if export.Status.IdentityHash == "" {
+		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", cmp.Or(reference.Path, string(from)), export.Name),
+			apisv1alpha2.ReasonMissingIdentityHash)
+		return nil, nil, nil
+	}
+	wanted, err := r.offersOf(from, export)
+	if apierrors.IsNotFound(err) {
+		invalid(err, apisv1alpha2.ReasonInternalError)
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	condition(status, apisv1alpha2.APIBindingExportValid, nil, "")
+	return export, wanted, nil
 }
 
 // replaced reports whether an export is in another cluster than the one that was bound: another user owns the path of a deleted provider.

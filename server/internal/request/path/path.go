@@ -2,6 +2,7 @@
 package path
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -63,28 +64,10 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			return
 		}
 		ctx := r.Context()
-		if path := string(cluster.Name); !cluster.Wildcard && !cluster.Name.IsSystem() {
-			place, found, err := places.Find(r, path)
-			switch {
-			case err != nil:
+		if !cluster.Wildcard && !cluster.Name.IsSystem() {
+			if ctx, cluster.Name, err = enter(r, places, string(cluster.Name)); err != nil {
 				refuse(err)
 				return
-			case !strings.Contains(path, ":"): // authorization responds for a cluster that does not exist
-			case !found:
-				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
-				return
-			case place.Code != 0:
-				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "",
-					"workspace "+path+" is unavailable", 1, false))
-				return
-			case place.URL != "":
-				if ctx, err = mount.Enter(r, path, place.Mounted, place.URL); err != nil {
-					refuse(err)
-					return
-				}
-				cluster.Name = place.Cluster
-			default:
-				cluster.Name = place.Cluster
 			}
 		}
 		if logger := decisionlog.ForDecision(ctx); logger.Enabled() {
@@ -108,6 +91,26 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 		scoped.RequestURI = u.RequestURI()
 		next.ServeHTTP(w, scoped)
 	})
+}
+
+// enter returns the logical cluster at a path or with a name, empty for a mounted workspace, whose address is in the context.
+func enter(r *http.Request, places Places, path string) (context.Context, logicalcluster.Name, error) {
+	ctx := r.Context()
+	place, found, err := places.Find(r, path)
+	switch {
+	case err != nil:
+		return ctx, "", err
+	case !strings.Contains(path, ":"): // authorization responds for a cluster that does not exist
+		return ctx, logicalcluster.Name(path), nil
+	case !found:
+		return ctx, "", apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path)
+	case place.Code != 0:
+		return ctx, "", apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "",
+			"workspace "+path+" is unavailable", 1, false)
+	case place.URL != "":
+		ctx, err = mount.Enter(r, path, place.Mounted, place.URL)
+	}
+	return ctx, place.Cluster, err
 }
 
 // split returns the cluster and the remaining path of a URL whose path starts with /clusters/.
