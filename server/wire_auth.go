@@ -50,7 +50,8 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 	everywhere := installation.authenticate(all, own, config.RequestHeaderConfig, config.APIAudiences, up.generic.Serializer)
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
-		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, everywhere)),
+		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(
+			installation.forwarded(certificates, config.RequestHeaderConfig), everywhere)),
 		reviews:       authentication.Reviews(all),
 		certificates:  certificates,
 	}, nil

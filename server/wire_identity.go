@@ -24,6 +24,15 @@ func (i *installation) holds(cluster logicalcluster.Name) bool {
 	return err == nil
 }
 
+// forwarded adds the client certificates of logical clusters that front proxies forward to those that certificates authenticates.
+func (i *installation) forwarded(certificates authenticator.Request,
+	headers *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
+	if i == nil || headers == nil {
+		return certificates
+	}
+	return authentication.Forwarded(certificates, headers, peers.NewVerifier(headers.CAContentProvider, clock.RealClock{}), i.holds)
+}
+
 // authenticate adds the users that other shards and front proxies vouch for to those of all. own authenticates the tokens of this shard.
 // headers are those in which a front proxy describes users.
 func (i *installation) authenticate(all, own authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig,

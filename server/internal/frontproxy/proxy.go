@@ -24,6 +24,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/utils/clock"
 
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
 	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
 	"github.com/kcplane/kcp/server/internal/frontproxy/forward"
 	"github.com/kcplane/kcp/server/internal/frontproxy/identity"
@@ -190,6 +191,9 @@ func (p *Proxy) rewrite(out *httputil.ProxyRequest, x *exchange) {
 	header := out.Out.Header
 	x.guard.Clean(header)
 	out.SetXForwarded()
+	if x.caller.certificate != "" && x.destination.target.Shard != "" {
+		header.Set(clientcertificates.Header, x.caller.certificate)
+	}
 	if x.caller.user == nil {
 		return
 	}

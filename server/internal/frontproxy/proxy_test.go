@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
 	"github.com/kcplane/kcp/server/internal/shards/peers/peerstest"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 )
@@ -220,6 +221,28 @@ func TestTokensThatOnlyAShardCanVerifyPass(t *testing.T) {
 	stranger := &front{f.server, &world{t: t, authority: f.world.authority, users: peerstest.NewAuthority(t)}, f.url, nil}
 	if _, response, _ := f.ask(stranger.client("alice"), http.MethodGet, "/clusters/team0/api", nil, nil); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a certificate of another authority: %s", response.Status)
+	}
+}
+
+func TestClientCertificatesOfLogicalClustersAreForwarded(t *testing.T) {
+	f := newWorld(t).start(nil)
+	ofCluster := &front{f.server, &world{t: t, authority: f.world.authority, users: peerstest.NewNamedAuthority(t, "kcp-logical-cluster-clients")}, f.url, nil}
+	forged := http.Header{clientcertificates.Header: {"forged"}, "X-Remote-User": {"root"}, "Authorization": {"Bearer secret"}}
+	for path, shard := range map[string]string{"/clusters/team0/api": "two", "/clusters/root:org/api": "root", "/services/apiexport/a/b/clusters/team0/": "two"} {
+		got, response, status := f.ask(ofCluster.client("carol"), http.MethodGet, path, forged, nil)
+		if response.StatusCode != http.StatusOK || got.Shard != shard || got.Header.Get("X-Remote-User") != "" {
+			t.Errorf("%s: %s %q, shard %q got %v", path, response.Status, status.Message, got.Shard, got.Header)
+			continue
+		}
+		certificate, err := clientcertificates.Parse(got.Header.Get(clientcertificates.Header))
+		if err != nil || certificate.Subject.CommonName != "carol" {
+			t.Errorf("%s: the shard got %v, %v", path, certificate, err)
+		}
+	}
+	for name, client := range map[string]*http.Client{"a user of the proxy": f.client("alice"), "nobody": f.client("")} {
+		if got, _, _ := f.ask(client, http.MethodGet, "/clusters/team0/api", forged, nil); got.Header.Get(clientcertificates.Header) != "" {
+			t.Errorf("%s: the shard got the forged certificate", name)
+		}
 	}
 }
 

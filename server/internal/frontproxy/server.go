@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
 	"github.com/kcplane/kcp/server/internal/frontproxy/identity"
 	"github.com/kcplane/kcp/server/internal/frontproxy/index"
 	"github.com/kcplane/kcp/server/internal/frontproxy/questions"
@@ -142,7 +143,14 @@ func (s *server) authentication(ctx context.Context) (*genericapiserver.Authenti
 	info := &genericapiserver.AuthenticationInfo{}
 	err = s.options.Authentication.ApplyTo(ctx, info, s.serving, nil, &openapicommon.Config{}, nil, unused,
 		informers.NewSharedInformerFactory(unused, 0), "kcp-front-proxy")
-	return info, err
+	if err != nil {
+		return nil, err
+	}
+	hint, err := clientcertificates.NewHint(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return info, info.ApplyClientCert(hint, s.serving)
 }
 
 // handler returns the chain of filters, built from the innermost handler outwards.

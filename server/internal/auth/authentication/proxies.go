@@ -1,6 +1,7 @@
 package authentication
 
 import (
+	"crypto/x509"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -54,6 +56,32 @@ func Stated(headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Ve
 			return nil, false, nil
 		}
 		return described.AuthenticateRequest(r)
+	})
+}
+
+// Forwarded lets certificates, which authenticates client certificates of logical clusters, also authenticate those that a front proxy
+// forwards. No other authenticator sees them: a front proxy can forward the certificate of any user, but not prove that this user sent it.
+// Only the shard that holds the logical cluster of a certificate can verify it. On others the user is anonymous, as in other workspaces of
+// this shard.
+func Forwarded(certificates authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig, proxies *peers.Verifier,
+	holds func(logicalcluster.Name) bool) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		value := r.Header.Get(clientcertificates.Header)
+		r.Header.Del(clientcertificates.Header)
+		if value == "" || !isProxy(r) || proxies.Verify(r.TLS.PeerCertificates) != nil || !named(headers, r) {
+			return certificates.AuthenticateRequest(r)
+		}
+		certificate, err := clientcertificates.Parse(value)
+		if err != nil {
+			return nil, false, err
+		}
+		if cluster := clientcertificates.ClusterOf(certificate); cluster != "" && !holds(cluster) {
+			return nil, false, nil
+		}
+		forwarded, connection := *r, *r.TLS
+		connection.PeerCertificates, connection.VerifiedChains = []*x509.Certificate{certificate}, nil
+		forwarded.TLS = &connection
+		return certificates.AuthenticateRequest(&forwarded)
 	})
 }
 

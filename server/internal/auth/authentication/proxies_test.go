@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/peers/peerstest"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -134,6 +135,64 @@ func TestHeadersCountOnlyFromNamedCertificatesOfTheAuthorityOfProxies(t *testing
 		}
 		if ok && (response.User.GetName() != c.user || len(response.Audiences) != 0) {
 			t.Errorf("%s: got %+v", name, response)
+		}
+	}
+}
+
+func TestCertificatesAreForwardedOnlyByNamedProxies(t *testing.T) {
+	proxies, others, clusters := peerstest.NewAuthority(t), peerstest.NewAuthority(t), peerstest.NewNamedAuthority(t, "kcp-logical-cluster-clients")
+	headers := *testHeaders
+	headers.AllowedClientNames = headerrequest.StaticStringSlice{"front"}
+	forwarded := func(name string, uris ...string) string {
+		value, err := clientcertificates.Format(clusters.Certificate(t, name, uris...).Leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	value := forwarded("carol", "kcp-logical-cluster:here:1")
+	for name, c := range map[string]struct {
+		connection []*x509.Certificate
+		header     string
+		want       string // the name in the certificate that is authenticated
+		fails      bool
+	}{
+		"a proxy that is named": {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, value, "carol", false},
+		"a user of a cluster on another shard": {
+			[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, forwarded("carol", "kcp-logical-cluster:there:1"), "", false,
+		},
+		"a certificate without a cluster": {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, forwarded("carol"), "carol", false},
+		"a proxy without a header":        {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, "", "front", false},
+		"a proxy with another header":     {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, "Zm9v", "", true},
+		"a header that is too long":       {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "front").Leaf}, strings.Repeat("A", 11_000), "", true},
+		"a proxy that is not named":       {[]*x509.Certificate{proxies.Peer(t, peers.Proxy, "back").Leaf}, value, "back", false},
+		"another authority":               {[]*x509.Certificate{others.Peer(t, peers.Proxy, "front").Leaf}, value, "front", false},
+		"a shard":                         {[]*x509.Certificate{proxies.Peer(t, peers.Shard, "front").Leaf}, value, "front", false},
+		"no certificate":                  {nil, value, "", false},
+	} {
+		got := ""
+		inner := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+			if r.Header.Get(clientcertificates.Header) != "" {
+				t.Errorf("%s: the header is still there", name)
+			}
+			if len(r.TLS.PeerCertificates) > 0 {
+				got = r.TLS.PeerCertificates[0].Subject.CommonName
+			}
+			return nil, false, nil
+		})
+		r := requestAt("a")
+		r.TLS = &tls.ConnectionState{PeerCertificates: c.connection}
+		if c.header != "" {
+			r.Header.Set(clientcertificates.Header, c.header)
+		}
+		_, _, err := Forwarded(inner, &headers, peers.NewVerifier(proxies, clock.RealClock{}), func(cluster logicalcluster.Name) bool {
+			return cluster == "here"
+		}).AuthenticateRequest(r)
+		if (err != nil) != c.fails || got != c.want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
+		}
+		if !slices.Equal(r.TLS.PeerCertificates, c.connection) {
+			t.Errorf("%s: other authenticators see %v", name, r.TLS.PeerCertificates)
 		}
 	}
 }

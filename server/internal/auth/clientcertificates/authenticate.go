@@ -22,10 +22,10 @@ var _ authenticator.Request = &Authority{}
 // AuthenticateRequest implements authenticator.Request. It authenticates certificates of the authority as users of the logical cluster
 // in the certificate, as long as that cluster exists. It has no opinion on other certificates.
 func (a *Authority) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Issuer.CommonName != commonName {
+	presented := Presented(r)
+	if presented == nil {
 		return nil, false, nil
 	}
-	presented := r.TLS.PeerCertificates[0]
 	_, err := presented.Verify(x509.VerifyOptions{
 		Roots: a.current.Load().roots, CurrentTime: a.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})

@@ -18,7 +18,7 @@ func TestHeadersOfClientsAboutUsersAreRemoved(t *testing.T) {
 	guard := NewGuard(DefaultNames, Names{User: "X-Who", Group: "X-Team", ExtraPrefix: "X-More-"})
 	for _, name := range []string{
 		"X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "X-Remote-Uid", "x-remote-user", "X_Remote_User", "x-REMOTE_user", "X-Remote-Anything",
-		"X-Kcp-Expect", "x-kcp-expect", "X_Kcp_Expect", "X-Kcp-Placement", "X-Kcp-Internal-Deep-SubjectAccessReview", "x_kcp_mount_hops",
+		"X-Kcp-Expect", "x-kcp-expect", "X_Kcp_Expect", "X-Kcp-Placement", "X-Kcp-Client-Certificate", "X-Kcp-Internal-Deep-SubjectAccessReview", "x_kcp_mount_hops",
 		"X-Who", "x_who", "X-Team", "X-More-A", "x_more_a", "X-Real-Ip",
 	} {
 		header := http.Header{name: {"forged"}, "Authorization": {"kept"}, "X-Remoter": {"kept"}, "Impersonate-User": {"kept"}}

@@ -35,9 +35,15 @@ type Authority struct {
 // NewAuthority returns a new authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
+	return NewNamedAuthority(t, "test")
+}
+
+// NewNamedAuthority returns a new authority with a common name.
+func NewNamedAuthority(t testing.TB, name string) *Authority {
+	t.Helper()
 	a := &Authority{}
 	a.certificate, a.key = a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 	a.File = filepath.Join(t.TempDir(), "ca.crt")
