@@ -1,11 +1,9 @@
 package questions
 
 import (
-	"sync"
-
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
+
+	"github.com/kcplane/kcp/server/internal/process/budget"
 )
 
 // Client is who sends a request.
@@ -40,41 +38,25 @@ const (
 
 // budgets limit the questions of each client.
 type budgets struct {
-	clock clock.PassiveClock
-	all   *rate.Limiter
-
-	mu      sync.Mutex
-	clients *lru.Cache // *rate.Limiter by Client
+	verified, unverified, all *budget.Budgets
 }
 
 func newBudgets(c clock.PassiveClock) *budgets {
-	return &budgets{clock: c, all: rate.NewLimiter(perAll, allBurst), clients: lru.New(maxBudgets)}
+	return &budgets{
+		verified: budget.New(perVerified, verifiedBurst, maxBudgets, c), unverified: budget.New(perUnverified, unverifiedBurst, maxBudgets, c),
+		all: budget.New(perAll, allBurst, 1, c),
+	}
 }
 
 // allow reports whether a client may cause a number of questions.
 func (b *budgets) allow(c Client, questions int) bool {
-	limit, burst := rate.Limit(perVerified), verifiedBurst
 	switch c.Trust {
 	case Anonymous:
 		return false
 	case Verified:
+		return b.verified.AllowN(c.Key, questions)
 	case Unverified:
-		limit, burst = perUnverified, unverifiedBurst
+		return b.unverified.AllowN(c.Key, questions) && b.all.AllowN(nil, questions)
 	}
-	now, own := b.clock.Now(), b.of(c, limit, burst)
-	if !own.AllowN(now, min(questions, burst)) {
-		return false
-	}
-	return c.Trust == Verified || b.all.AllowN(now, min(questions, allBurst))
-}
-
-func (b *budgets) of(c Client, limit rate.Limit, burst int) *rate.Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if found, ok := b.clients.Get(c); ok {
-		return found.(*rate.Limiter)
-	}
-	created := rate.NewLimiter(limit, burst)
-	b.clients.Add(c, created)
-	return created
+	return false
 }

@@ -27,8 +27,11 @@ func New(limit rate.Limit, burst, keys int, clock clock.PassiveClock) *Budgets {
 }
 
 // Allow reports whether a key may cause an event now, and counts it.
-func (b *Budgets) Allow(key any) bool {
-	return b.of(key).AllowN(b.clock.Now(), 1)
+func (b *Budgets) Allow(key any) bool { return b.AllowN(key, 1) }
+
+// AllowN reports whether a key may cause n events now, and counts them. More than can be caused at once count as that many.
+func (b *Budgets) AllowN(key any, n int) bool {
+	return b.of(key).AllowN(b.clock.Now(), min(n, b.burst))
 }
 
 func (b *Budgets) of(key any) *rate.Limiter {

@@ -3,16 +3,15 @@ package tree
 import (
 	"context"
 	"strings"
-	"sync"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/lru"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/budget"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -73,15 +72,13 @@ type PlacesConfig struct {
 //   - What is not in memory, or not as the peer expects, is read from storage before it is denied. Nothing is denied from memory.
 //   - A peer beyond its budget gets 429. Absence is never an answer to that.
 type Places struct {
-	config PlacesConfig
-
-	mu      sync.Mutex
-	budgets *lru.Cache // *rate.Limiter by peers.Identity
+	config  PlacesConfig
+	budgets *budget.Budgets // by peers.Identity
 }
 
 // NewPlaces returns the places of this shard.
 func NewPlaces(config PlacesConfig) *Places {
-	return &Places{config: config, budgets: lru.New(maxPeers)}
+	return &Places{config: config, budgets: budget.New(readsPerSecond, readBurst, maxPeers, clock.RealClock{})}
 }
 
 // Register adds the call to those of peers.
@@ -197,7 +194,7 @@ func (l *look) edge(ctx context.Context, parent logicalcluster.Name, name string
 
 // stored reads an object from storage, and reports whether it exists.
 func (l *look) stored(ctx context.Context, from pathindex.Reader, in logicalcluster.Name, name string, out runtime.Object) (bool, error) {
-	if !l.budget(l.caller).Allow() {
+	if !l.budgets.Allow(l.caller) {
 		return false, apierrors.NewTooManyRequests("the questions of "+l.caller.String()+" read the storage of this shard too often", 1)
 	}
 	if !l.reading {
@@ -212,17 +209,6 @@ func (l *look) stored(ctx context.Context, from pathindex.Reader, in logicalclus
 		return false, nil
 	}
 	return err == nil, err
-}
-
-func (p *Places) budget(caller peers.Identity) *rate.Limiter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if found, ok := p.budgets.Get(caller); ok {
-		return found.(*rate.Limiter)
-	}
-	created := rate.NewLimiter(readsPerSecond, readBurst)
-	p.budgets.Add(caller, created)
-	return created
 }
 
 // Check returns nil if this shard holds a logical cluster as a proxy expects it, and otherwise the marker with which it refuses.
