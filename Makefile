@@ -205,6 +205,10 @@ e2e: build host-programs ## Start the host cluster and run the end-to-end tests 
 e2e-race: build clients ## Let four clients race for the same paths through two front proxies for ten minutes, while workspaces move.
 	KCP_BIN=$(BIN) KCP_RACE=10m $(TEST) -count=1 -v -timeout=20m -run=TestNoRequestOfARace ./test/e2e/sharding
 
+.PHONY: e2e-model
+e2e-model: build clients ## Kill, cut off and restore the processes of an installation at random for ten minutes, while clients race in it.
+	KCP_BIN=$(BIN) KCP_MODEL=10m $(TEST) -count=1 -v -timeout=30m -run=TestAnInstallationStays ./test/e2e/sharding
+
 .PHONY: e2e-distant
 e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
 	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding

@@ -52,8 +52,8 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
 		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(
 			installation.forwarded(certificates, config.RequestHeaderConfig), everywhere)),
-		reviews:       authentication.Reviews(all),
-		certificates:  certificates,
+		reviews:      authentication.Reviews(all),
+		certificates: certificates,
 	}, nil
 }
 

@@ -42,10 +42,16 @@ func separate(t *testing.T) *sharded.Installation {
 // on creates a workspace in root on a shard of an installation, in which Alice edits, and returns its name and its cluster at the shard.
 func on(t *testing.T, i *sharded.Installation, s *sharded.Process) (string, *kcptest.Cluster) {
 	t.Helper()
+	return withAlice(t, i, s, "edit")
+}
+
+// withAlice creates a workspace like on, in which Alice has a role.
+func withAlice(t *testing.T, i *sharded.Installation, s *sharded.Process, role string) (string, *kcptest.Cluster) {
+	t.Helper()
 	name, top := "ws-"+kcptest.Suffix(), i.Root().Server().Named("root")
 	top.CreateWorkspace(t, kcptest.Masters, kcptest.On(s.Name, kcptest.Workspace(name, "", "")))
 	cluster := s.Server().Named(top.GetWorkspace(t, name).Spec.Cluster)
-	cluster.Grant(t, kcptest.Alice, "edit")
+	cluster.Grant(t, kcptest.Alice, role)
 	return name, cluster
 }
 

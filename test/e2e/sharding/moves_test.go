@@ -28,13 +28,18 @@ var (
 // move creates the migration of a logical cluster to a shard, and returns its name.
 func move(t *testing.T, cluster, shard string) (name string) {
 	t.Helper()
-	name = "move-" + kcptest.Suffix()
-	obj := kcptest.Parse(t, fmt.Sprintf(`{apiVersion: migration.kcp.io/v1alpha1, kind: LogicalClusterMigration, metadata: {name: %s},
-  spec: {logicalCluster: %s, destinationShard: %s}}`, name, cluster, shard))
+	obj := migrationOf(t, cluster, shard)
 	if _, err := root().Objects(t, migrations).Create(kcptest.Context(t), obj, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return name
+	return obj.GetName()
+}
+
+// migrationOf returns a migration of a logical cluster to a shard.
+func migrationOf(t *testing.T, cluster, shard string) *unstructured.Unstructured {
+	t.Helper()
+	return kcptest.Parse(t, fmt.Sprintf(`{apiVersion: migration.kcp.io/v1alpha1, kind: LogicalClusterMigration, metadata: {name: %s},
+  spec: {logicalCluster: %s, destinationShard: %s}}`, "move-"+kcptest.Suffix(), cluster, shard))
 }
 
 // ended waits until a migration has ended with a phase, and returns its conditions.

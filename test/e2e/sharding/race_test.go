@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,9 +17,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
 )
 
 const (
@@ -28,16 +32,16 @@ const (
 	sign = "sign"
 )
 
-// raceTime is how long the race lasts. KCP_RACE=10m is the whole one.
-func raceTime(t *testing.T) time.Duration {
+// raceTime is how long a race lasts, unless a variable has another value, such as 10m.
+func raceTime(t *testing.T, variable string, usual time.Duration) time.Duration {
 	t.Helper()
-	text := os.Getenv("KCP_RACE")
+	text := os.Getenv(variable)
 	if text == "" {
-		return time.Minute
+		return usual
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		t.Fatalf("KCP_RACE: %v", err)
+		t.Fatalf("%s: %v", variable, err)
 	}
 	return d
 }
@@ -82,6 +86,11 @@ func (r *race) next(cluster string) {
 // racing is what the clients share.
 type racing struct {
 	t *testing.T
+	i *sharded.Installation
+	// failures are the phases in which a migration may end besides Completed.
+	failures []string
+	// disturbances is the number of times that a process was stopped or started. Connections may fail while it changes or is odd.
+	disturbances atomic.Int64
 	// parent is the path of the parent of the workspaces.
 	parent string
 	races  []*race
@@ -94,26 +103,42 @@ type racing struct {
 func TestNoRequestOfARaceGetsIntoAWrongLogicalCluster(t *testing.T) {
 	organization, direct := workspaceOn(t, shard(t, "shard-1"))
 	direct.Grant(t, kcptest.Alice, "cluster-admin")
-	g := &racing{t: t, parent: "root:" + organization}
-	for range contested {
-		g.races = append(g.races, &race{name: "race-" + kcptest.Suffix(), signed: map[string]int{}})
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), raceTime(t))
+	g := newRacing(t, installation, "root:"+organization)
+	ctx, cancel := context.WithTimeout(t.Context(), raceTime(t, "KCP_RACE", time.Minute))
 	defer cancel()
 	var group sync.WaitGroup
 	for n := range racers {
 		group.Go(func() {
 			for random := rand.New(rand.NewPCG(uint64(n), 1)); ctx.Err() == nil && !t.Failed(); {
-				g.step(random, g.races[random.IntN(contested)], random.IntN(len(installation.Proxies)))
+				g.step(random, g.races[random.IntN(contested)], random.IntN(len(g.i.Proxies)))
 			}
 		})
 	}
 	group.Wait()
-	t.Logf("%d workspaces created, %d moved, %d deleted; %d requests served, %d got 503 or 429", g.created.Load(), g.moved.Load(),
+	g.report()
+}
+
+func newRacing(t *testing.T, i *sharded.Installation, parent string) *racing {
+	g := &racing{t: t, i: i, parent: parent}
+	for range contested {
+		g.races = append(g.races, &race{name: "race-" + kcptest.Suffix(), signed: map[string]int{}})
+	}
+	return g
+}
+
+// report logs what was done, and fails the test if an action never succeeded.
+func (g *racing) report() {
+	g.t.Helper()
+	g.t.Logf("%d workspaces created, %d moved, %d deleted; %d requests served, %d got 503 or 429", g.created.Load(), g.moved.Load(),
 		g.deleted.Load(), g.used.Load(), g.unavailable.Load())
 	if g.created.Load() == 0 || g.deleted.Load() == 0 || g.moved.Load() == 0 || g.used.Load() == 0 {
-		t.Error("not every action succeeded at least once")
+		g.t.Error("not every action succeeded at least once")
 	}
+}
+
+// at returns a cluster at a front proxy.
+func (g *racing) at(proxy int, path string) *kcptest.Cluster {
+	return g.i.Proxies[proxy].Server().Named(path)
 }
 
 // step does one thing at a path.
@@ -127,7 +152,7 @@ func (g *racing) step(random *rand.Rand, r *race, proxy int) {
 	case !r.exists():
 		g.create(r, proxy)
 	case random.IntN(3) == 0:
-		g.move(r, random)
+		g.move(r, proxy, random)
 	default:
 		g.remove(r, proxy)
 	}
@@ -135,8 +160,8 @@ func (g *racing) step(random *rand.Rand, r *race, proxy int) {
 
 // create creates the workspace on any shard, and signs its logical cluster.
 func (g *racing) create(r *race, proxy int) {
-	shard := installation.Shards[rand.IntN(len(installation.Shards))]
-	workspaces := through(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
+	shard := g.i.Shards[rand.IntN(len(g.i.Shards))]
+	workspaces := g.at(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
 	ws := kcptest.On(shard.Name, kcptest.Workspace(r.name, "", ""))
 	var cluster string
 	g.until("create "+r.name, func(ctx context.Context) error {
@@ -154,7 +179,7 @@ func (g *racing) create(r *race, proxy int) {
 		}
 		return nil
 	})
-	objects := through(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice).CoreV1().ConfigMaps("default")
+	objects := g.at(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice).CoreV1().ConfigMaps("default")
 	g.until("sign "+r.name, func(ctx context.Context) error {
 		_, err := objects.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: sign}, Data: map[string]string{"cluster": cluster}},
 			metav1.CreateOptions{})
@@ -170,7 +195,7 @@ func (g *racing) create(r *race, proxy int) {
 // remove deletes the workspace.
 func (g *racing) remove(r *race, proxy int) {
 	r.next("")
-	workspaces := through(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
+	workspaces := g.at(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces)
 	g.until("delete "+r.name, func(ctx context.Context) error {
 		err := workspaces.Delete(ctx, r.name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
@@ -182,26 +207,69 @@ func (g *racing) remove(r *race, proxy int) {
 }
 
 // move moves the logical cluster to another shard. The workspace exists all the time.
-func (g *racing) move(r *race, random *rand.Rand) {
+func (g *racing) move(r *race, proxy int, random *rand.Rand) {
 	_, cluster := r.state()
-	ws := through(0, g.parent).GetWorkspace(g.t, r.name)
-	to := installation.Shards[random.IntN(len(installation.Shards))].Name
-	if to == ws.Annotations["core.kcp.io/shard"] {
+	var ws *tenancyv1alpha1.Workspace
+	g.until("read "+r.name, func(ctx context.Context) (err error) {
+		ws, err = g.workspace(ctx, proxy, r)
+		return err
+	})
+	to := g.i.Shards[random.IntN(len(g.i.Shards))].Name
+	if g.t.Failed() || to == ws.Annotations[tenancyv1alpha1.ShardAnnotation] {
 		return
 	}
-	ended(g.t, move(g.t, cluster, to), "Completed")
-	g.moved.Add(1)
+	migrations := g.i.Root().Server().Named("root").Objects(g.t, migrations)
+	migration := migrationOf(g.t, cluster, to)
+	g.until("create a migration of "+r.name, func(ctx context.Context) error {
+		_, err := migrations.Create(ctx, migration, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	var phase string
+	g.until("end the migration of "+r.name, func(ctx context.Context) error {
+		obj, err := migrations.Get(ctx, migration.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ = unstructured.NestedString(obj.Object, "status", "phase"); phase != "Completed" && phase != "Failed" {
+			return fmt.Errorf("its status is %v", obj.Object["status"])
+		}
+		if phase != "Completed" && !slices.Contains(g.failures, phase) {
+			g.t.Errorf("the migration of %s to %s: %v", r.name, to, obj.Object["status"])
+		}
+		return nil
+	})
+	if phase == "Completed" {
+		g.moved.Add(1)
+	}
+}
+
+func (g *racing) workspace(ctx context.Context, proxy int, r *race) (*tenancyv1alpha1.Workspace, error) {
+	obj, err := g.at(proxy, g.parent).Dynamic(g.t, kcptest.Alice).Resource(kcptest.Workspaces).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	ws := &tenancyv1alpha1.Workspace{}
+	return ws, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, ws)
 }
 
 // until tries again while what it needs is unavailable or not there yet, and fails the test after a while.
 func (g *racing) until(what string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	for {
-		err := do(ctx)
+	for last := error(nil); ; {
+		attempt, end := context.WithTimeout(ctx, 20*time.Second)
+		err := do(attempt)
+		end()
 		if err == nil {
 			return
 		}
+		if ctx.Err() != nil && last != nil {
+			err = fmt.Errorf("%w; before: %w", err, last)
+		}
+		last = err
 		select {
 		case <-ctx.Done():
 			g.t.Errorf("%s: %v", what, err)
@@ -215,6 +283,7 @@ func (g *racing) until(what string, do func(context.Context) error) {
 func (g *racing) use(r *race, proxy int) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	disturbances := g.disturbances.Load()
 	turn, cluster := r.state()
 	got, err := g.client(proxy, r).CoreV1().ConfigMaps("default").Get(ctx, sign, metav1.GetOptions{})
 	after, _ := r.state()
@@ -226,13 +295,15 @@ func (g *racing) use(r *race, proxy int) {
 		g.check(r, got.Data["cluster"], cluster, settled, turn)
 	case errors.As(err, &status) && (status.Status().Code == http.StatusServiceUnavailable || status.Status().Code == http.StatusTooManyRequests):
 		g.unavailable.Add(1)
+	case status == nil && (disturbances%2 == 1 || disturbances != g.disturbances.Load()): // no connection to the front proxy
+		g.unavailable.Add(1)
 	case settled:
-		g.t.Errorf("%s exists with the logical cluster %s, and a request through %s fails: %v", r.name, cluster, installation.Proxies[proxy].Name, err)
+		g.t.Errorf("%s exists with the logical cluster %s, and a request through %s fails: %v", r.name, cluster, g.i.Proxies[proxy].Name, err)
 	}
 }
 
 func (g *racing) client(proxy int, r *race) kubernetes.Interface {
-	return through(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice)
+	return g.at(proxy, g.parent+":"+r.name).Kube(g.t, kcptest.Alice)
 }
 
 // check fails the test if a sign is not that of the workspace, or that of a workspace that was deleted before the request.
