@@ -50,7 +50,7 @@ func (i *installation) left(ctx context.Context, cluster logicalcluster.Name) (b
 	return fence != nil && fence.State != storage.FenceLeaving, err
 }
 
-// betweenShards returns the controllers that tell other shards what their Workspaces show.
+// betweenShards returns the controllers that report to other shards what their Workspaces show.
 func (c controllers) betweenShards() []runnable {
 	i := c.installation
 	if i == nil {

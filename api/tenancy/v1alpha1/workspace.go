@@ -6,7 +6,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Annotations and finalizers of a Workspace.
+// Annotations and finalizers of a Workspace. Those of its LogicalCluster say so.
 const (
 	// OwnerAnnotation holds the identity of the creator, as a JSON UserInfo of authentication.k8s.io/v1.
 	OwnerAnnotation = "experimental.tenancy.kcp.io/owner"

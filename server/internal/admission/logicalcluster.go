@@ -133,7 +133,7 @@ func mayAdminister(ctx context.Context, a admission.Attributes) bool {
 	return authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo()))
 }
 
-// treeAnnotations are the annotations with the type of a logical cluster, its place in the tree and its shard.
+// treeAnnotations are the annotations with the type of a logical cluster, its place in the tree and its shard. Users cannot change them.
 var treeAnnotations = []string{
 	corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation, tenancyv1alpha1.ShardAnnotation,
 	tenancyv1alpha1.EpochAnnotation, tenancyv1alpha1.AncestorsAnnotation, tenancyv1alpha1.OwnerShardAnnotation,

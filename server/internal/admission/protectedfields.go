@@ -16,7 +16,8 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// protectedAnnotations are the annotations that only the server, or an administrator, sets.
+// protectedAnnotations are the annotations that only the server, or an administrator, sets: webhooks and policies cannot change them. Users
+// cannot change those in placeAnnotations and treeAnnotations, either.
 var protectedAnnotations = slices.Concat(statusAnnotations, placeAnnotations, []string{
 	corev1alpha1.PathAnnotation, corev1alpha1.MaxTotalObjectsAnnotation, corev1alpha1.RequiredGroupsAnnotation,
 	tenancyv1alpha1.OwnerAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation,

@@ -141,7 +141,8 @@ func ShardHash(shard string) string {
 }
 
 // LogicalCluster returns the LogicalCluster of a workspace in its first stored state. The built-in steps are not in it,
-// because the first request that enters the cluster performs them.
+// because the first request that enters the cluster performs them. Another shard creates it from a Creation of package
+// shards/workspaces, which has no other fields.
 func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent := logicalcluster.Of(ws)
 	lc := s.fresh(s.ShardOf(ws), name, s.PathOf(ws))
