@@ -239,7 +239,7 @@ func TestClientCertificatesOfLogicalClustersAreForwarded(t *testing.T) {
 			t.Errorf("%s: the shard got %v, %v", path, certificate, err)
 		}
 	}
-	for name, client := range map[string]*http.Client{"a user of the proxy": f.client("alice"), "nobody": f.client("")} {
+	for name, client := range map[string]*http.Client{"a user of the proxy": f.client("alice"), "an anonymous user": f.client("")} {
 		if got, _, _ := f.ask(client, http.MethodGet, "/clusters/team0/api", forged, nil); got.Header.Get(clientcertificates.Header) != "" {
 			t.Errorf("%s: the shard got the forged certificate", name)
 		}
