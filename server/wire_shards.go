@@ -264,9 +264,7 @@ func (i *installation) controllers() []runnable {
 	}
 	run := []runnable{i.reading.kept}
 	if i.registry != nil {
-		run = append(run, &shards.Follower{
-			Known: i.tenancy.set.Shards, Shards: i.tenancy.stored["shards"], Read: i.readState, Clock: clock.RealClock{},
-		})
+		run = append(run, shards.NewFollower(i.tenancy.set.Shards, i.tenancy.stored["shards"], i.readState, clock.RealClock{}))
 	}
 	return run
 }

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	testingclock "k8s.io/utils/clock/testing"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -187,6 +191,39 @@ func TestTheStateOfAShard(t *testing.T) {
 				t.Errorf("the status was written %d times", stored.updates)
 			}
 		})
+	}
+}
+
+// Nobody should have to wait for the next round to see that a new shard is ready.
+func TestAShardIsReadSoonAfterItsRegistration(t *testing.T) {
+	known := objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
+	o := objecttest.New(t, known)
+	clock := testingclock.NewFakeClock(time.Now())
+	began := clock.Now()
+	var reads atomic.Int64
+	f := NewFollower(o.Set.Shards, o.Stored(o.Set.Shards.Informer), func(context.Context, string) (State, error) {
+		if reads.Add(1) < 4 { // the first one is that of the round
+			return State{}, errors.New("it does not serve yet")
+		}
+		return State{Time: clock.Now()}, nil
+	}, clock)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		shard, err := o.Set.Shards.Get(logicalcluster.Root, "", "one")
+		if err == nil && outcome(shard, corev1alpha1.ShardReady) == "True" {
+			return true, nil
+		}
+		if clock.Waiters() > 1 { // the next round, and an attempt
+			clock.Step(greetingInterval)
+		}
+		return false, err
+	})
+	if err != nil || clock.Since(began) >= stateInterval {
+		t.Errorf("got %v after %s", err, clock.Since(began))
 	}
 }
 

@@ -57,6 +57,9 @@ const (
 	stateInterval, stateTimeout = 15 * time.Second, 5 * time.Second
 	// parallelReads is how many shards it reads at a time.
 	parallelReads = 16
+	// maxGreetings is the number of registered shards that wait to be read for the first time, which is tried greetingAttempts times.
+	maxGreetings, greetingAttempts = 1024, 10
+	greetingInterval               = 500 * time.Millisecond
 	// maxClockDifference is the difference of two clocks that is reported.
 	maxClockDifference = 10 * time.Second
 	// noticeable is the part by which usage must change to be written again: every shard reads all Shard objects.
@@ -69,17 +72,76 @@ type Follower struct {
 	Shards storage.Objects
 	// Read returns the state of a shard.
 	Read  func(ctx context.Context, shard string) (State, error)
-	Clock clock.Clock
+	Clock clock.WithTicker
+
+	registered chan string // names
+}
+
+// NewFollower returns a follower of shards in storage, which reads a shard by read.
+func NewFollower(known informers.Lister[*corev1alpha1.Shard], shards storage.Objects,
+	read func(ctx context.Context, shard string) (State, error), clock clock.WithTicker) *Follower {
+	f := &Follower{Known: known, Shards: shards, Read: read, Clock: clock, registered: make(chan string, maxGreetings)}
+	known.AddHandler(f.handle)
+	return f
+}
+
+// handle lets Run read a shard soon after it was registered. What does not fit is read with all others.
+func (f *Follower) handle(old, obj runtime.Object) {
+	shard, ok := obj.(*corev1alpha1.Shard)
+	if !ok {
+		return
+	}
+	if before, ok := old.(*corev1alpha1.Shard); ok &&
+		before.Annotations[corev1alpha1.IncarnationAnnotation] == shard.Annotations[corev1alpha1.IncarnationAnnotation] {
+		return
+	}
+	select {
+	case f.registered <- shard.Name:
+	default:
+	}
 }
 
 // Run follows the shards until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
+	var greeting sync.WaitGroup
+	defer greeting.Wait()
+	for range parallelReads {
+		greeting.Go(func() { f.greet(ctx) })
+	}
+	ticker := f.Clock.NewTicker(stateInterval)
+	defer ticker.Stop()
 	for {
 		f.once(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.Clock.After(stateInterval):
+		case <-ticker.C():
+		}
+	}
+}
+
+// greet reads the shards that were registered, as soon as they respond: a shard registers before it serves.
+func (f *Follower) greet(ctx context.Context) {
+	for {
+		var name string
+		select {
+		case <-ctx.Done():
+			return
+		case name = <-f.registered:
+		}
+		for range greetingAttempts {
+			reading, cancel := context.WithTimeout(ctx, stateTimeout)
+			_, err := f.Read(reading, name)
+			cancel()
+			if shard, missing := f.Known.Get(logicalcluster.Root, "", name); err == nil && missing == nil {
+				f.follow(ctx, shard)
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.Clock.After(greetingInterval):
+			}
 		}
 	}
 }
