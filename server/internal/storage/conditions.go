@@ -99,15 +99,7 @@ func (c conditional) OptimisticPut(ctx context.Context, key string, value []byte
 	if len(conditions) == 0 {
 		return c.Interface.OptimisticPut(ctx, key, value, revision, options)
 	}
-	done, err := c.write(ctx, key, revision, clientv3.OpPut(key, string(value), clientv3.WithLease(options.LeaseID)), conditions)
-	if err != nil {
-		return etcdkubernetes.PutResponse{}, err
-	}
-	response := etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}
-	if !done.Succeeded && len(done.Responses[0].GetResponseRange().Kvs) == 1 {
-		response.KV = done.Responses[0].GetResponseRange().Kvs[0]
-	}
-	return response, nil
+	return putResponse(c.write(ctx, key, revision, clientv3.OpPut(key, string(value), clientv3.WithLease(options.LeaseID)), conditions))
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
@@ -117,15 +109,7 @@ func (c conditional) OptimisticDelete(ctx context.Context, key string, revision 
 	if len(conditions) == 0 {
 		return c.Interface.OptimisticDelete(ctx, key, revision, options)
 	}
-	done, err := c.write(ctx, key, revision, clientv3.OpDelete(key), conditions)
-	if err != nil {
-		return etcdkubernetes.DeleteResponse{}, err
-	}
-	response := etcdkubernetes.DeleteResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}
-	if !done.Succeeded && len(done.Responses[0].GetResponseRange().Kvs) == 1 {
-		response.KV = done.Responses[0].GetResponseRange().Kvs[0]
-	}
-	return response, nil
+	return deleteResponse(c.write(ctx, key, revision, clientv3.OpDelete(key), conditions))
 }
 
 // write changes a key with a revision if the conditions hold. If the key has another revision, the first response is its value.

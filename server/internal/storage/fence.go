@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 
@@ -122,29 +123,40 @@ type fencing struct {
 // OptimisticPut implements etcdkubernetes.Interface.
 func (f fencing) OptimisticPut(ctx context.Context, key string, value []byte, revision int64,
 	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
-	done, err := f.write(ctx, key, revision, clientv3.OpPut(key, string(value), clientv3.WithLease(options.LeaseID)))
-	if err != nil {
-		return etcdkubernetes.PutResponse{}, err
-	}
-	response := etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}
-	if !done.Succeeded && len(done.Responses[0].GetResponseRange().Kvs) == 1 {
-		response.KV = done.Responses[0].GetResponseRange().Kvs[0]
-	}
-	return response, nil
+	return putResponse(f.write(ctx, key, revision, clientv3.OpPut(key, string(value), clientv3.WithLease(options.LeaseID))))
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
 func (f fencing) OptimisticDelete(ctx context.Context, key string, revision int64,
 	_ etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
-	done, err := f.write(ctx, key, revision, clientv3.OpDelete(key))
+	return deleteResponse(f.write(ctx, key, revision, clientv3.OpDelete(key)))
+}
+
+// putResponse returns the response to a put by a transaction whose first read has the current value.
+func putResponse(done *clientv3.TxnResponse, err error) (etcdkubernetes.PutResponse, error) {
+	if err != nil {
+		return etcdkubernetes.PutResponse{}, err
+	}
+	return etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision, KV: currentOf(done)}, nil
+}
+
+// deleteResponse returns the response to a deletion by a transaction whose first read has the current value.
+func deleteResponse(done *clientv3.TxnResponse, err error) (etcdkubernetes.DeleteResponse, error) {
 	if err != nil {
 		return etcdkubernetes.DeleteResponse{}, err
 	}
-	response := etcdkubernetes.DeleteResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}
-	if !done.Succeeded && len(done.Responses[0].GetResponseRange().Kvs) == 1 {
-		response.KV = done.Responses[0].GetResponseRange().Kvs[0]
+	return etcdkubernetes.DeleteResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision, KV: currentOf(done)}, nil
+}
+
+// currentOf returns the value that a transaction has read in place of its changes; nil if it made them, or if there is none.
+func currentOf(done *clientv3.TxnResponse) *mvccpb.KeyValue {
+	if done.Succeeded {
+		return nil
 	}
-	return response, nil
+	if found := done.Responses[0].GetResponseRange().Kvs; len(found) == 1 {
+		return found[0]
+	}
+	return nil
 }
 
 // write changes a key with a revision, unless the cluster of ctx is fenced. If it does not, the first response is the current value.
