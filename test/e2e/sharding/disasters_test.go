@@ -27,6 +27,12 @@ func separate(t *testing.T) *sharded.Installation {
 	t.Helper()
 	o := sharded.Options{Shards: 1, Proxies: 1, Relays: true, Distance: distance}
 	o.Users, o.ProxyUsers = sharded.TestUsers()
+	return started(t, o)
+}
+
+// started starts an installation of one test.
+func started(t *testing.T, o sharded.Options) *sharded.Installation {
+	t.Helper()
 	i, err := sharded.Start(t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)

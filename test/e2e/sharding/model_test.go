@@ -71,15 +71,7 @@ func TestAnInstallationStaysConsistentWhileEverythingFails(t *testing.T) {
 func newModel(t *testing.T, seed uint64) *model {
 	o := options()
 	o.Relays = true
-	i, err := sharded.Start(t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := i.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	i := started(t, o)
 	m := &model{random: rand.New(rand.NewPCG(seed, racers)), restorable: i.Shards[2]}
 	name, _ := withAlice(t, i, i.Shards[1], "cluster-admin")
 	m.racing = newRacing(t, i, "root:"+name)
