@@ -100,7 +100,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 		return nil, err
 	}
 	g.Authentication.Authenticator = authn.authenticator
-	g.Authorization.Authorizer, g.RuleResolver = s.authz.authorizer, authorization.Resolver{Rules: s.authz.rules}
+	g.Authorization.Authorizer, g.RuleResolver = authorization.Undecided(s.authz.authorizer), authorization.Resolver{Rules: s.authz.rules}
 	views, slices, err := newViews(s.tenancy, s.authz, s.served)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (s *server) newAdmission(limits *objectlimit.Limits) (admission.Interface, 
 	t := s.tenancy
 	return kcpadmission.New(kcpadmission.Config{
 		Set: t.set, Kube: s.clients.kube, Dynamic: s.clients.dynamic, Authorizer: s.authz.authorizer, Tree: t.tree, Types: t.types,
-		Exports: t.exports, Limits: limits,
+		References: t.references, Exports: t.exports, Limits: limits,
 		Placed: func(ctx context.Context, shard string) int64 { return s.installation.placed(ctx, shard) },
 		Payer:  inflight.Payer(t.set.LogicalClusters), MaxLargeObjects: int(s.opts.MaxLargeObjects),
 		ClientFor:     s.clients.in,
@@ -163,8 +163,8 @@ func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*re
 		opts: s.opts, tenancy: t, installation: s.installation, served: s.served, views: views, fresh: s.fresh,
 		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
 		entry: &defaultcontent.Writer{
-			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Bindings: t.defaultBindings, Stored: t.stored["apibindings"],
-			Arriving: t.exports.Arriving,
+			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Await: t.defaults.Await, Bindings: t.defaultBindings,
+			Stored: t.stored["apibindings"], Arriving: t.exports.Arriving,
 		},
 	}
 	var err error

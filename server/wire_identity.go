@@ -14,6 +14,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authentication"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/shards/lookup"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -43,7 +44,7 @@ func (i *installation) authenticate(all, own authenticator.Request, headers *aut
 	peers.Handle(i.calls, authentication.CallVerdict, []peers.Kind{peers.Shard, peers.Proxy}, authentication.Judge(own, i.holds))
 	i.verdicts = authentication.NewVerdicts(authentication.VerdictsConfig{
 		Shard: i.opts.ShardName, Holder: i.holders.Holder, Serializer: s, Clock: clock.RealClock{},
-		Holds: i.holds, Locate: i.workspaces.NewLocator(i.shardNames).Locate,
+		Holds: i.holds, Locate: i.locator.Locate,
 		IsProxy: func(r *http.Request) bool {
 			caller, err := i.calls.Caller(r)
 			return err == nil && caller.Kind == peers.Proxy
@@ -73,9 +74,11 @@ func (i *installation) authorize(own authorizer.Authorizer) authorizer.Authorize
 	if i == nil {
 		return own
 	}
-	peers.Handle(i.calls, authorization.CallReview, []peers.Kind{peers.Shard}, authorization.Review(own, i.holds))
+	peers.Handle(i.calls, authorization.CallReview, []peers.Kind{peers.Shard},
+		authorization.Review(authorization.Current(i.tenancy.set, own), i.holdsNow))
 	return authorization.NewReviews(authorization.ReviewsConfig{
-		Shard: i.opts.ShardName, Holder: i.holders.Holder, Clock: clock.RealClock{},
+		Shard: i.opts.ShardName, Holder: i.holders.Holder, Holds: i.holds, Find: i.finder.Holder, Unanswered: lookup.Unanswered,
+		Clock: clock.RealClock{},
 		Ask: func(ctx context.Context, shard string, q authorization.ReviewQuestion) (authorization.ReviewAnswer, error) {
 			return peers.Call[authorization.ReviewQuestion, authorization.ReviewAnswer](ctx, i.clients, shard, authorization.CallReview, q)
 		},

@@ -99,7 +99,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	if traced {
 		h = path.WithSpan(h, q.tenancy.tree.Path)
 	}
-	h = genericapiserver.DefaultBuildHandlerChain(h, g)
+	h = q.installation.withUndecided(genericapiserver.DefaultBuildHandlerChain(h, g), g)
 	h = authentication.WithOriginalUser(h)
 	h = q.installation.withVerdicts(h)
 	if g.AuditBackend != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
+	"github.com/kcplane/kcp/server/internal/shards/lookup"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/shards/workspaces"
@@ -63,6 +64,9 @@ type installation struct {
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
 	workspaces *workspaces.Calls
 	orphans    *workspacereport.Orphans
+	// locator finds the shards of clusters by name, finder what requests refer to.
+	locator    *workspaces.Locator
+	finder     *lookup.Finder
 	migrations *migrations
 	// verdicts authenticates service accounts of other shards.
 	verdicts *authentication.Verdicts
@@ -107,6 +111,7 @@ func newInstallation(ctx context.Context, opts options.Completed, backend *stora
 	}
 	i.moveClusters(g, up.signers)
 	i.serveTree(ctx)
+	i.findReferences()
 	if i.offering, err = i.newOffering(); err != nil {
 		return nil, err
 	}

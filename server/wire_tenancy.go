@@ -25,6 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/tenancy/claims"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -36,13 +37,15 @@ type tenancy struct {
 	informers *informers.Factory
 	set       *informers.Set
 	// stored is the storage that the server uses without requests, by resource.
-	stored    map[string]*storage.Typed
-	tree      *pathindex.Index
-	types     *workspacetypes.Types
-	exports   *exports.Exports
-	cached    *cachedresources.Resources
-	scheduler *scheduling.Scheduler
-	defaults  exports.Defaults
+	stored map[string]*storage.Typed
+	tree   *pathindex.Index
+	types  *workspacetypes.Types
+	// references finds what objects refer to, also on other shards.
+	references *references.References
+	exports    *exports.Exports
+	cached     *cachedresources.Resources
+	scheduler  *scheduling.Scheduler
+	defaults   exports.Defaults
 	// systemDefinitions are the definitions of the resources of kcp.
 	systemDefinitions []*apiextensionsv1.CustomResourceDefinition
 }
@@ -80,7 +83,9 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 		return nil, err
 	}
 	t.tree = pathindex.New(t.set)
+	t.references = references.New(t.set, t.tree)
 	t.types = workspacetypes.New(t.set, t.tree)
+	t.types.Share(t.references)
 	if t.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {
 		return nil, err
 	}
@@ -96,7 +101,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 		ShardName: opts.ShardName, ExternalURL: opts.ShardExternalURL,
 	}
 	t.scheduler.Follow(t.set)
-	t.defaults = exports.Defaults{Exports: t.exports, Types: t.types}
+	t.defaults = exports.Defaults{Exports: t.exports, Types: t.types, References: t.references}
 	return t, nil
 }
 

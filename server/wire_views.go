@@ -21,17 +21,17 @@ import (
 // newViews returns the virtual workspaces of the server by name, and the virtual workspace of slices of cached resources.
 func newViews(tenancy *tenancy, authz *authz, served *served) (virtual.Views, replication.Config, error) {
 	slices := replication.Config{
-		Cached: tenancy.cached, Exports: tenancy.exports, Authorizer: authz.inCluster,
+		Cached: tenancy.cached, Exports: tenancy.exports, References: tenancy.references, Authorizer: authz.inCluster,
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return served.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served.sliceDocuments.ServeHTTP(w, r) }),
 	}
-	views, err := lifecycle.Views(lifecycle.Config{Set: tenancy.set, Authorizer: authz.inCluster})
+	views, err := lifecycle.Views(lifecycle.Config{Set: tenancy.set, References: tenancy.references, Authorizer: authz.inCluster})
 	if err != nil {
 		return nil, slices, err
 	}
 	views[replication.Name] = slices.Find
 	views[apiexport.Name] = apiexport.Config{
-		Exports: tenancy.exports, Authorizer: authz.inCluster, Rules: authz.rules,
+		Exports: tenancy.exports, References: tenancy.references, Authorizer: authz.inCluster, Rules: authz.rules,
 		Offers: func(view logicalcluster.Name, resource schema.GroupResource) bool {
 			return served.custom.Serves(view, resource)
 		},

@@ -28,6 +28,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -40,6 +41,7 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Tree       *pathindex.Index
 	Types      *workspacetypes.Types
+	References *references.References
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits
 	// Placed returns how many logical clusters a shard holds.
@@ -62,7 +64,7 @@ type Config struct {
 
 // New returns the chain of plugins, in the order in which they see a request.
 func New(config Config) (admission.Interface, error) {
-	config.Authorizer = currentAuthorizer{config.Authorizer, config}
+	config.Authorizer = authorization.Current(config.Set, config.Authorizer)
 	certificates, err := certificatePlugins(config.Authorizer)
 	if err != nil {
 		return nil, err
@@ -184,6 +186,14 @@ func annotations(obj runtime.Object) map[string]string {
 	return m.GetAnnotations()
 }
 
+// refusal returns the response to a request that err refuses: 403, unless err only says that the answer is not known now.
+func refusal(a admission.Attributes, err error) error {
+	if references.IsRetriable(err) {
+		return err
+	}
+	return forbidden(a, "%w", err)
+}
+
 func forbidden(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
@@ -213,10 +223,22 @@ func (r rules) allows(ctx context.Context, a admission.Attributes, action author
 
 // mayBind reports whether the user of a request may bind an object of a cluster. Access to the cluster is not required.
 func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name,
-	resource schema.GroupResource, name string) bool {
-	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+	resource schema.GroupResource, name string) (bool, error) {
+	return r.decides(ctx, a, cluster, authorizer.AttributesRecord{
 		Verb: "bind", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, Name: name,
 	})
+}
+
+// decides reports whether a cluster, which another shard can hold, lets the user of a request perform an action. Access to the cluster is
+// not required. An error is retriable: it is not known whether the action is allowed.
+func (r rules) decides(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name,
+	action authorizer.AttributesRecord) (bool, error) {
+	action.User, action.ResourceRequest = a.GetUserInfo(), true
+	decision, _, err := r.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, cluster)), action)
+	if references.IsRetriable(err) {
+		return false, err
+	}
+	return err == nil && decision == authorizer.DecisionAllow, nil
 }
 
 // isReview reports whether a request is a review. Nothing is stored for it, and a webhook that refuses reviews could lock all users out.

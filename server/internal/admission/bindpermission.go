@@ -83,7 +83,11 @@ func (p bindPermission) Admit(ctx context.Context, a admission.Attributes, _ adm
 		labels = map[string]string{}
 	}
 	delete(labels, apisv1alpha2.ExportLabel)
-	if of, ok := p.config.cluster(ctx, cluster, export.Path); ok {
+	of, ok, err := p.config.cluster(ctx, cluster, export.Path)
+	if err != nil {
+		return err
+	}
+	if ok {
 		key, value := exports.BindingLabel(of, export.Name)
 		labels[key] = value
 	}
@@ -120,18 +124,25 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	if path == "" {
 		path = p.config.Tree.Path(from)
 	}
-	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
-	cluster, ok := p.config.cluster(ctx, from, export.Path)
-	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
-		return refused
+	cluster, ok, err := p.config.cluster(ctx, from, export.Path)
+	if err == nil && ok {
+		ok, err = p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name)
 	}
-	if isEndpointSlice(a) { // a binding may be created before its export
-		p.config.Set.APIExports.Current(ctx, cluster)
-		if _, err := p.config.Exports.Get(cluster, export.Name); apierrors.IsNotFound(err) {
-			return refused
-		}
+	if err == nil && ok && isEndpointSlice(a) { // a binding may be created before its export
+		ok, err = p.exportExists(ctx, cluster, export.Name)
 	}
-	return nil
+	if err != nil || ok {
+		return err
+	}
+	return forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
+}
+
+func (r rules) exportExists(ctx context.Context, cluster logicalcluster.Name, name string) (bool, error) {
+	r.config.Set.APIExports.Current(ctx, cluster)
+	return r.config.References.Exists(ctx, cluster, apisv1alpha2.Resource("apiexports"), name, func() bool {
+		_, err := r.config.Exports.Get(cluster, name)
+		return !apierrors.IsNotFound(err)
+	})
 }
 
 // unchanged reports whether an update keeps the reference. Such an update does not require the permission to bind, unless a provider makes

@@ -119,15 +119,20 @@ func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attr
 	if path == "" {
 		path = r.config.Tree.Path(from)
 	}
-	refused := forbidden(a,
-		"unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
-	cluster, ok := r.config.cluster(ctx, from, reference.Path)
-	if !ok || !r.mayBind(ctx, a, cluster, cachedResource, reference.Name) {
-		return refused
+	cluster, ok, err := r.config.cluster(ctx, from, reference.Path)
+	if err == nil && ok {
+		ok, err = r.mayBind(ctx, a, cluster, cachedResource, reference.Name)
 	}
-	r.config.Set.ClusterCachedResources.Current(ctx, cluster)
-	if _, err := r.config.Set.ClusterCachedResources.Get(cluster, "", reference.Name); apierrors.IsNotFound(err) {
-		return refused
+	if err == nil && ok {
+		r.config.Set.ClusterCachedResources.Current(ctx, cluster)
+		ok, err = r.config.References.Exists(ctx, cluster, cachedResource, reference.Name, func() bool {
+			_, err := r.config.Set.ClusterCachedResources.Get(cluster, "", reference.Name)
+			return !apierrors.IsNotFound(err)
+		})
 	}
-	return nil
+	if err != nil || ok {
+		return err
+	}
+	return forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path,
+		reference.Name)
 }

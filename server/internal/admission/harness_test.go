@@ -25,6 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -64,7 +65,12 @@ func (g grants) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 // tenancy.kcp.io, and the core group.
 func newConfig(t *testing.T, granted grants, objects ...objecttest.Object) Config {
 	t.Helper()
-	o := objecttest.New(t)
+	return configOf(t, objecttest.New(t), granted, objects...)
+}
+
+// configOf is newConfig over o.
+func configOf(t *testing.T, o *objecttest.Objects, granted grants, objects ...objecttest.Object) Config {
+	t.Helper()
 	tree := pathindex.New(o.Set)
 	all, err := exports.New(o.Set, tree, exports.SystemOf([]schema.GroupResource{workspaceResource, workspaceTypeResource}), nil)
 	if err != nil {
@@ -79,7 +85,8 @@ func newConfig(t *testing.T, granted grants, objects ...objecttest.Object) Confi
 	mapper.Add(example.WithKind("Region"), meta.RESTScopeRoot)
 	mapper.Add(example.WithKind("Widget"), meta.RESTScopeNamespace)
 	return Config{
-		Set: o.Set, Tree: tree, Types: workspacetypes.New(o.Set, tree), Exports: all, Authorizer: granted,
+		Set: o.Set, Tree: tree, Types: workspacetypes.New(o.Set, tree), References: references.New(o.Set, tree), Exports: all,
+		Authorizer: granted,
 		RESTMapper: func(context.Context) (meta.RESTMapper, error) { return mapper, nil },
 		OfServer: func(resource schema.GroupResource) bool {
 			return resource.Group == "" || resource.Group == "builtin.example.io"

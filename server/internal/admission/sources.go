@@ -24,6 +24,9 @@ func sources(ctx context.Context, config Config, a admission.Attributes) ([]sour
 	}
 	from := []source{{cluster, cluster}}
 	if provider, ok := config.Exports.Source(cluster, a.GetResource().GroupResource()); ok && provider.Cluster != cluster {
+		if err := config.Exports.Unloaded(provider); err != nil { // its webhooks and policies are not known
+			return nil, err
+		}
 		from = append(from, source{provider.Cluster, cluster})
 	}
 	return from, nil

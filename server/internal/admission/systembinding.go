@@ -40,7 +40,10 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err != nil || binding.Spec.Reference.Export == nil {
 		return nil // a binding that informers do not have yet is not one that the cluster was created with
 	}
-	of, ok := s.config.cluster(ctx, cluster, binding.Spec.Reference.Export.Path)
+	of, ok, err := s.config.cluster(ctx, cluster, binding.Spec.Reference.Export.Path)
+	if err != nil {
+		return err
+	}
 	if !ok || !exports.Everywhere(of, binding.Spec.Reference.Export.Name) {
 		return nil
 	}

@@ -88,7 +88,7 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	}
 	aliases, err := types.Aliases(of)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	labels := u.GetLabels()
 	for key, value := range workspacetypes.Labels(aliases) {
@@ -194,10 +194,14 @@ func (w workspaceRules) typeOf(
 	ws *tenancyv1alpha1.Workspace,
 ) (workspacetypes.Type, error) {
 	cluster, ref := logicalcluster.Of(parent), tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
-	switch parentType, ok := types.Of(parent); {
-	case ws.Spec.Type != nil:
-		ref = *ws.Spec.Type
-	case ok && parentType.Spec.DefaultChildWorkspaceType != nil:
+	if ws.Spec.Type != nil {
+		return w.findType(ctx, a, types, cluster, *ws.Spec.Type)
+	}
+	parentType, ok, err := types.Resolve(parent)
+	if err != nil {
+		return workspacetypes.Type{}, err
+	}
+	if ok && parentType.Spec.DefaultChildWorkspaceType != nil {
 		ref = *parentType.Spec.DefaultChildWorkspaceType
 		cluster = parentType.Cluster
 	}
@@ -285,22 +289,22 @@ func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, p
 	types := w.config.Types.Current(ctx)
 	of, err := types.Find(logicalcluster.Of(parent), ref)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	aliases, err := types.Aliases(of)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	if err := w.checkUse(ctx, a, aliases); err != nil {
 		return err
 	}
-	parentType, ok := types.Of(parent)
-	if !ok {
-		return nil
+	parentType, ok, err := types.Resolve(parent)
+	if err != nil || !ok {
+		return err
 	}
 	parents, err := types.Aliases(parentType)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	if err := workspacetypes.CheckPlace(parents, aliases); err != nil {
 		return forbidden(a, "%w", err)

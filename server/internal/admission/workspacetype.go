@@ -14,7 +14,6 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
-	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -106,11 +105,11 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 		}
 	}
 	if _, err := types.Aliases(of); err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	for _, binding := range wt.Spec.DefaultAPIBindings {
 		if !slices.Contains(old.Spec.DefaultAPIBindings, binding) {
-			if err := w.checkBind(ctx, a, binding); err != nil {
+			if err := w.checkBind(ctx, a, cluster, binding); err != nil {
 				return err
 			}
 		}
@@ -130,7 +129,7 @@ func (w workspaceTypeRules) checkExtend(
 	}
 	aliases, err := types.Aliases(extended)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return refusal(a, err)
 	}
 	return w.checkUse(ctx, a, aliases)
 }
@@ -141,21 +140,36 @@ func (r rules) findType(
 	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name,
 	ref tenancyv1alpha1.WorkspaceTypeReference,
 ) (workspacetypes.Type, error) {
-	of, err := types.Find(from, ref)
-	if err == nil {
+	of, problem := types.Find(from, ref)
+	if problem == nil {
 		return of, r.checkUse(ctx, a, []workspacetypes.Type{of})
 	}
-	if place, ok := r.config.Tree.From(from, ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
-		ref.Path = r.config.Tree.Path(place.Cluster)
+	if ref.Path == "" {
+		return of, refusal(a, problem)
+	}
+	cluster, ok, err := r.config.cluster(ctx, from, ref.Path)
+	if err != nil || !ok {
+		return of, refusal(a, problem)
+	}
+	allowed, err := r.mayUse(ctx, a, cluster, ref.Name)
+	if err != nil {
+		return of, err
+	}
+	if !allowed {
+		ref.Path = r.config.Tree.Path(cluster)
 		return of, mayNotUse(a, ref)
 	}
-	return of, forbidden(a, "%w", err)
+	return of, refusal(a, problem)
 }
 
 // checkUse refuses types that the user may not use. It checks the last one first, because that extends the others.
 func (r rules) checkUse(ctx context.Context, a admission.Attributes, aliases []workspacetypes.Type) error {
 	for _, alias := range slices.Backward(aliases) {
-		if !r.mayUse(ctx, a, alias.Cluster, alias.Name) {
+		allowed, err := r.mayUse(ctx, a, alias.Cluster, alias.Name)
+		if err != nil {
+			return err
+		}
+		if !allowed {
 			return mayNotUse(a, alias.Reference())
 		}
 	}
@@ -167,22 +181,24 @@ func mayNotUse(a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReferenc
 }
 
 // mayUse reports whether the user of a request may use a workspace type of a cluster. Access to the cluster is not required.
-func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, name string) bool {
-	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, name string) (bool, error) {
+	return r.decides(ctx, a, cluster, authorizer.AttributesRecord{
 		Verb: "use", APIGroup: workspaceTypeResource.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
 		Resource: workspaceTypeResource.Resource, Name: name,
 	})
 }
 
 // checkBind refuses a default binding to an export that the user may not bind. The message is the same for an export that does not exist.
-func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
-	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
-	w.config.Tree.Current(ctx, binding.Path)
-	place, ok := w.config.Tree.Anywhere(binding.Path)
-	if !ok || place.Cluster == "" || !w.mayBind(ctx, a, place.Cluster, apisv1alpha2.Resource("apiexports"), binding.Export) {
-		return refused
+func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, in logicalcluster.Name,
+	binding tenancyv1alpha1.APIExportReference) error {
+	cluster, ok, err := w.config.cluster(ctx, in, binding.Path)
+	if err == nil && ok {
+		ok, err = w.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), binding.Export)
 	}
-	return nil
+	if err != nil || ok {
+		return err
+	}
+	return forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
 }
 
 // pathResources always have the annotation with their path, which other workspaces use to refer to them.

@@ -83,16 +83,20 @@ func listed(verb, group, resource, subresource string) use {
 }
 
 // Review returns the function of CallReview on the shard that holds an export or type. inner decides about requests in its logical
-// clusters, holds reports whether this shard holds a logical cluster.
-func Review(inner authorizer.UnconditionalAuthorizer,
-	holds func(logicalcluster.Name) bool) func(context.Context, peers.Identity, ReviewQuestion) (ReviewAnswer, error) {
-	return func(ctx context.Context, _ peers.Identity, q ReviewQuestion) (ReviewAnswer, error) {
+// clusters, with all roles that this shard has acknowledged. holds reports whether this shard holds a logical cluster.
+func Review(inner authorizer.UnconditionalAuthorizer, holds func(context.Context, peers.Identity, logicalcluster.Name) (bool, error),
+) func(context.Context, peers.Identity, ReviewQuestion) (ReviewAnswer, error) {
+	return func(ctx context.Context, caller peers.Identity, q ReviewQuestion) (ReviewAnswer, error) {
 		about := listed(q.Verb, q.Group, q.Resource, q.Subresource)
 		if about == unlisted || q.Name == "" || q.User.User == "" {
 			return ReviewAnswer{}, apierrors.NewBadRequest(
 				fmt.Sprintf("%q %q of %q is not decided for other shards", q.Verb, q.Resource+"/"+q.Subresource, q.Group))
 		}
-		if !holds(q.Cluster) {
+		held, err := holds(ctx, caller, q.Cluster)
+		if err != nil {
+			return ReviewAnswer{}, err
+		}
+		if !held {
 			return ReviewAnswer{}, apierrors.NewBadRequest(fmt.Sprintf("this shard does not hold the logical cluster %q", q.Cluster))
 		}
 		ctx = logicalcluster.WithName(ctx, q.Cluster)
@@ -117,6 +121,13 @@ type ReviewsConfig struct {
 	Shard string
 	// Holder returns the shard that holds a logical cluster.
 	Holder func(logicalcluster.Name) (shard string, epoch uint64, known bool)
+	// Holds reports whether this shard has a logical cluster.
+	Holds func(logicalcluster.Name) bool
+	// Find returns the shard that holds a cluster that Holder does not know, and an empty name if no shard does. Its errors, and those of
+	// Unanswered, are retriable.
+	Find func(ctx context.Context, cluster logicalcluster.Name) (shard string, err error)
+	// Unanswered returns the error for clients if a shard does not decide about a cluster.
+	Unanswered func(shard string, cluster logicalcluster.Name, err error) error
 	// Ask sends CallReview to a shard.
 	Ask   func(ctx context.Context, shard string, q ReviewQuestion) (ReviewAnswer, error)
 	Clock clock.PassiveClock
@@ -125,7 +136,7 @@ type ReviewsConfig struct {
 // Reviews lets the shards that hold exports and workspace types decide who may use them.
 //
 // Invariants:
-//   - New grants, bind and use, are decided by the holder for each request. Without its answer, they are refused.
+//   - New grants, bind and use, are decided by the holder for each request. Without its answer, the error is retriable.
 //   - Requests to a view are decided by the holder too, and its answer counts for ten seconds. While the holder does not respond, the roles
 //     and bindings that this shard has of it decide, so that what was granted goes on.
 //   - A decision about a logical cluster of this shard, or of no known shard, is never that of another shard.
@@ -153,8 +164,11 @@ func (r *Reviews) Authorizer(inner authorizer.Authorizer) authorizer.Authorizer 
 		if err != nil {
 			return inner.Authorize(ctx, a)
 		}
-		shard, _, known := r.config.Holder(cluster)
-		if !known || shard == r.config.Shard {
+		shard, err := r.holder(ctx, cluster)
+		if err != nil {
+			return noOpinion, "", err
+		}
+		if shard == "" || shard == r.config.Shard {
 			return inner.Authorize(ctx, a)
 		}
 		answer, err := r.ask(ctx, shard, about, questionOf(ctx, cluster, a))
@@ -162,12 +176,23 @@ func (r *Reviews) Authorizer(inner authorizer.Authorizer) authorizer.Authorizer 
 		case err != nil && about == view && peers.IsUnreachable(err):
 			return inner.Authorize(Deep(ctx), a)
 		case err != nil:
-			return noOpinion, "", fmt.Errorf("asking shard %s, which holds the logical cluster %s: %w", shard, cluster, err)
+			return noOpinion, "", r.config.Unanswered(shard, cluster, err)
 		case answer.Allowed:
 			return allow, answer.Reason, nil
 		}
 		return noOpinion, answer.Reason, nil
 	})
+}
+
+// holder returns the shard that decides about a cluster, and an empty name if no shard holds it.
+func (r *Reviews) holder(ctx context.Context, cluster logicalcluster.Name) (string, error) {
+	if shard, _, known := r.config.Holder(cluster); known {
+		return shard, nil
+	}
+	if r.config.Holds(cluster) || cluster.IsSystem() {
+		return r.config.Shard, nil
+	}
+	return r.config.Find(ctx, cluster)
 }
 
 func questionOf(ctx context.Context, cluster logicalcluster.Name, a authorizer.Attributes) ReviewQuestion {

@@ -3,6 +3,7 @@ package authorization
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ type reviewing struct {
 	authorizer.Authorizer
 	own, us authorizer.Decision
 	err     error
+	found   string // the shard that Find returns
+	findErr error
 	asked   []ReviewQuestion
 	deep    bool // whether the last own decision was deep
 	clock   *clocktesting.FakeClock
@@ -33,6 +36,9 @@ func newReviewing() *reviewing {
 			shard, known := map[logicalcluster.Name]string{"a": "eu", "b": "us"}[cluster]
 			return shard, 1, known
 		},
+		Holds:      func(cluster logicalcluster.Name) bool { return cluster == "a" || cluster == "own, but not placed" },
+		Find:       func(context.Context, logicalcluster.Name) (string, error) { return r.found, r.findErr },
+		Unanswered: func(_ string, _ logicalcluster.Name, err error) error { return fmt.Errorf("unanswered: %w", err) },
 		Ask: func(_ context.Context, _ string, q ReviewQuestion) (ReviewAnswer, error) {
 			r.asked = append(r.asked, q)
 			return ReviewAnswer{Allowed: r.us == allow}, r.err
@@ -95,6 +101,31 @@ func TestTheHolderDecidesAboutItsExportsAndTypes(t *testing.T) {
 	}
 }
 
+// The feed has not brought where a cluster is, which another shard has just created.
+func TestTheHolderIsFoundIfTheFeedDoesNotKnowIt(t *testing.T) {
+	late := apierrors.NewServiceUnavailable("cut")
+	for name, c := range map[string]struct {
+		in      logicalcluster.Name
+		found   string
+		err     error
+		asked   bool
+		decided authorizer.Decision
+	}{
+		"of another shard":          {"new", "us", nil, true, allow},
+		"of no shard":               {"none", "", nil, false, noOpinion},
+		"not found out":             {"new", "", late, false, noOpinion},
+		"of this shard, not placed": {"own, but not placed", "us", nil, false, noOpinion},
+		"of the system":             {"system:admin", "us", nil, false, noOpinion},
+	} {
+		r := newReviewing()
+		r.us, r.found, r.findErr = allow, c.found, c.err
+		decision, _, err := r.Authorize(logicalcluster.WithName(context.Background(), c.in), bindExport)
+		if decision != c.decided || !errors.Is(err, c.err) || (len(r.asked) == 1) != c.asked {
+			t.Errorf("%s: got %v, %v after %d questions", name, decision, err, len(r.asked))
+		}
+	}
+}
+
 func TestWithoutTheHolderNothingNewIsGrantedAndSettledUseGoesOn(t *testing.T) {
 	cut := &peers.Unreachable{Shard: "us", Err: errors.New("cut")}
 	for name, c := range map[string]struct {
@@ -148,7 +179,16 @@ func TestAShardReviewsOnlyWhatIsListedAndItsOwn(t *testing.T) {
 	review := Review(authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		got, deep = a, IsDeepReview(ctx)
 		return allow, "", nil
-	}), func(c logicalcluster.Name) bool { return c == "b" })
+	}), func(_ context.Context, caller peers.Identity, c logicalcluster.Name) (bool, error) {
+		if c == "late" {
+			return false, apierrors.NewTooManyRequests("later", 1)
+		}
+		return c == "b" && caller.Name == "eu", nil
+	})
+	_, err := review(context.Background(), peers.Identity{Kind: peers.Shard, Name: "eu"}, questionOf(context.Background(), "late", bindExport))
+	if !apierrors.IsTooManyRequests(err) {
+		t.Errorf("without knowing whether it holds the cluster, the shard answers %v", err)
+	}
 	for name, c := range map[string]struct {
 		a     authorizer.AttributesRecord
 		in    logicalcluster.Name

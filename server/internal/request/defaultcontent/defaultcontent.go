@@ -26,6 +26,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -70,7 +71,9 @@ type Writer struct {
 	Creator Creator
 	// CA contains the certificates with which clients verify the server, in PEM.
 	CA []byte
-	// Bindings returns the default APIBindings of a logical cluster, and Stored stores APIBindings.
+	// Await returns nil when everything that Bindings needs is known, which other shards may hold. An error is retriable. Bindings returns the
+	// default APIBindings of a logical cluster, and Stored stores APIBindings.
+	Await    func(context.Context, *corev1alpha1.LogicalCluster) error
 	Bindings func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	Stored   *storage.Typed
 	// Arriving reports whether the export of a binding may still arrive from another shard.
@@ -96,7 +99,9 @@ func (e *Writer) WithContent(next http.Handler, s runtime.NegotiatedSerializer) 
 			err = e.make(ctx, cluster.Name, lc)
 			span.End(err)
 			if err != nil {
-				err = apierrors.NewInternalError(fmt.Errorf("creating the default objects of logical cluster %q: %w", cluster.Name, err))
+				if !references.IsRetriable(err) {
+					err = apierrors.NewInternalError(fmt.Errorf("creating the default objects of logical cluster %q: %w", cluster.Name, err))
+				}
 				responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
 				return
 			}
@@ -121,6 +126,9 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 	_, err, _ := e.making.Do(string(cluster), func() (any, error) {
 		if e.entered(cluster) {
 			return nil, nil
+		}
+		if err := e.await(ctx, lc); err != nil {
+			return nil, err
 		}
 		audit.AddAuditAnnotation(ctx, auditContent, "created")
 		// The server writes for itself: neither the end of the request nor the permissions of its user matter.
@@ -149,6 +157,14 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		return nil, err
 	})
 	return err
+}
+
+// await waits for what other shards hold, with the limits of the user of a request. The wait does not end with the request, because others
+// may wait for the result.
+func (e *Writer) await(ctx context.Context, lc *corev1alpha1.LogicalCluster) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return e.Await(ctx, lc)
 }
 
 // divide returns the bindings that are bound already, because the server itself has their APIs, at most one for each namespace; and all

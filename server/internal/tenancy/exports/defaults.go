@@ -2,6 +2,7 @@ package exports
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -21,8 +23,56 @@ const maxName = 253
 
 // Defaults computes the initial bindings of workspaces from their types.
 type Defaults struct {
-	Exports *Exports
-	Types   *workspacetypes.Types
+	Exports    *Exports
+	Types      *workspacetypes.Types
+	References *references.References
+}
+
+// Await returns nil when this shard has everything that Of needs, as far as it exists: the types of a logical cluster and their exports,
+// which other shards may hold. An error is retriable.
+func (d Defaults) Await(ctx context.Context, lc *corev1alpha1.LogicalCluster) error {
+	types := d.Types.Current(ctx)
+	of, ok, err := types.Resolve(lc)
+	if err != nil || !ok {
+		return err
+	}
+	aliases, err := types.Aliases(of)
+	if err != nil {
+		return retriable(err) // without another type, there are no default bindings
+	}
+	for _, alias := range aliases {
+		for _, reference := range alias.Spec.DefaultAPIBindings {
+			reference.Path = cmp.Or(reference.Path, string(alias.Cluster))
+			if err := d.await(ctx, logicalcluster.Of(lc), reference); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retriable returns a retriable error, and nil for another one.
+func retriable(err error) error {
+	if references.IsRetriable(err) {
+		return err
+	}
+	return nil
+}
+
+// await returns nil when the export of a default binding is known, or does not exist.
+func (d Defaults) await(ctx context.Context, from logicalcluster.Name, to tenancyv1alpha1.APIExportReference) error {
+	known := func() bool {
+		_, err := d.Exports.Find(from, apisv1alpha2.ExportBindingReference{Path: to.Path, Name: to.Export})
+		return err == nil
+	}
+	if known() {
+		return nil
+	}
+	cluster, ok, err := d.References.Cluster(ctx, from, to.Path)
+	if err != nil || !ok {
+		return err
+	}
+	return d.References.Await(ctx, cluster, apisv1alpha2.Resource("apiexports"), to.Export, known)
 }
 
 // Of returns the default bindings of a logical cluster for the current state of their exports. They are complete except for the

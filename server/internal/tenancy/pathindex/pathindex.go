@@ -119,15 +119,21 @@ func (t *Index) Anywhere(path string) (Place, bool) {
 // From is Anywhere for a path in an object of a cluster. It finds the cluster by its own path, and what is below it, also while this shard
 // has not read the clusters above it.
 func (t *Index) From(cluster logicalcluster.Name, path string) (Place, bool) {
+	return t.Anywhere(t.Relative(cluster, path))
+}
+
+// Relative returns a path in an object of a cluster, beginning with the name of the cluster if this shard holds it and the path leads there.
+// The first part of the result is the name of a logical cluster in any case.
+func (t *Index) Relative(cluster logicalcluster.Name, path string) string {
 	lc, err := t.clusters.GetLocal(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil {
-		return t.Anywhere(path)
+		return canonical(path)
 	}
 	own := lc.Annotations[corev1alpha1.PathAnnotation]
 	if below, ok := strings.CutPrefix(path, own); ok && own != "" && (below == "" || below[0] == ':') {
-		path = string(cluster) + below
+		return string(cluster) + below
 	}
-	return t.Anywhere(path)
+	return canonical(path)
 }
 
 // descend resolves the rest of a path from a cluster.

@@ -15,6 +15,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -48,66 +49,96 @@ func (t Type) ID() string { return string(t.Cluster) + ":" + t.Name }
 
 func (t Type) String() string { return t.Reference().String() }
 
-// Types finds workspace types. It does not have the clusters of other shards.
+// Types finds workspace types.
 type Types struct {
 	types informers.Lister[*tenancyv1alpha1.WorkspaceType]
 	index *pathindex.Index
-	// awaitPath and awaitTypes wait until the acknowledged workspaces on a path, and the acknowledged types in a cluster, are known; nil
-	// means no waiting.
-	awaitPath  func(path string)
-	awaitTypes func(logicalcluster.Name)
+	// references finds what other shards have; nil if there are none.
+	references *references.References
+	// at returns the cluster at a path in an object of another one.
+	at func(from logicalcluster.Name, path string) (logicalcluster.Name, bool, error)
+	// await waits until a type that was created before is known; nil means no waiting.
+	await func(cluster logicalcluster.Name, name string) error
 }
 
 // New returns the types of set.
 func New(set *informers.Set, t *pathindex.Index) *Types {
-	return &Types{types: set.WorkspaceTypes, index: t}
+	return &Types{types: set.WorkspaceTypes, index: t, at: func(from logicalcluster.Name, path string) (logicalcluster.Name, bool, error) {
+		place, ok := t.From(from, path)
+		return place.Cluster, ok && place.Cluster != "", nil
+	}}
 }
 
-// Current returns the same types for a request of ctx, which finds everything that this server has acknowledged
-// before.
+// Share makes Current find the types of other shards. It must be called before the first request.
+func (t *Types) Share(r *references.References) { t.references = r }
+
+// Current returns the same types for a request of ctx, which finds everything that this server has acknowledged before, and what other
+// shards have. Its errors may be retriable.
 func (t *Types) Current(ctx context.Context) *Types {
-	return &Types{
-		types: t.types, index: t.index,
-		awaitPath:  func(path string) { t.index.Current(ctx, path) },
-		awaitTypes: func(cluster logicalcluster.Name) { t.types.Current(ctx, cluster) },
+	current := *t
+	current.await = func(cluster logicalcluster.Name, name string) error {
+		t.types.Current(ctx, cluster)
+		if t.references == nil {
+			return nil
+		}
+		return t.references.Await(ctx, cluster, resource, name, func() bool {
+			_, err := t.types.Get(cluster, "", name)
+			return err == nil
+		})
 	}
+	current.at = func(from logicalcluster.Name, path string) (logicalcluster.Name, bool, error) {
+		if t.references != nil {
+			return t.references.Cluster(ctx, from, path)
+		}
+		t.index.Current(ctx, path)
+		return t.at(from, path)
+	}
+	return &current
 }
+
+var resource = tenancyv1alpha1.Resource("workspacetypes")
 
 // Find returns the type for ref in a logical cluster: the one at its path, or without a path the nearest one from the
 // cluster up to root. Otherwise it returns a NotFound error with the searched clusters.
 func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference) (Type, error) {
 	if ref.Path != "" {
-		if t.awaitPath != nil {
-			t.awaitPath(ref.Path)
-		}
-		place, ok := t.index.From(from, ref.Path)
-		if !ok || place.Cluster == "" {
-			return Type{}, notFound(ref, "workspace "+ref.Path+" does not exist")
-		}
-		if found, ok := t.in(place.Cluster, ref.Name); ok {
-			return found, nil
-		}
-		return Type{}, notFound(ref, "workspace "+ref.Path+" has no such type")
+		return t.findAt(from, ref)
 	}
 	var looked []string
 	way, complete := t.upward(from)
 	for _, cluster := range way {
-		if found, ok := t.in(cluster, ref.Name); ok {
-			return found, nil
+		if found, ok, err := t.in(cluster, ref.Name); ok || err != nil {
+			return found, err
 		}
 		looked = append(looked, t.index.Path(cluster))
 	}
 	if !complete { // one that is not known may have the type
-		return Type{}, apierrors.NewServiceUnavailable(fmt.Sprintf("resolving workspace type %s: the workspaces above %s are not known to this "+
+		return Type{}, references.Unavailable(fmt.Sprintf("resolving workspace type %s: the workspaces above %s are not known to this "+
 			"shard: retry, or name the path of the type", ref, t.index.Path(from)))
 	}
 	if !slices.Contains(looked, string(logicalcluster.Root)) {
-		if found, ok := t.in(logicalcluster.Root, ref.Name); ok {
-			return found, nil
+		if found, ok, err := t.in(logicalcluster.Root, ref.Name); ok || err != nil {
+			return found, err
 		}
 		looked = append(looked, string(logicalcluster.Root))
 	}
 	return Type{}, notFound(ref, "searched in "+strings.Join(looked, ", "))
+}
+
+// findAt is Find for a reference with a path.
+func (t *Types) findAt(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference) (Type, error) {
+	cluster, ok, err := t.at(from, ref.Path)
+	switch {
+	case err != nil:
+		return Type{}, err
+	case !ok:
+		return Type{}, notFound(ref, "workspace "+ref.Path+" does not exist")
+	}
+	found, ok, err := t.in(cluster, ref.Name)
+	if err == nil && !ok {
+		err = notFound(ref, "workspace "+ref.Path+" has no such type")
+	}
+	return found, err
 }
 
 // upward returns a cluster and the clusters above it, as far as they are known, and whether these are all.
@@ -126,7 +157,7 @@ func (t *Types) upward(from logicalcluster.Name) (way []logicalcluster.Name, com
 }
 
 func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
-	err := apierrors.NewNotFound(tenancyv1alpha1.Resource("workspacetypes"), ref.String())
+	err := apierrors.NewNotFound(resource, ref.String())
 	err.ErrStatus.Message += ": " + why
 	return err
 }
@@ -135,25 +166,36 @@ func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
 // same name in another workspace that now has the path of the first one does not count, because types determine which issuers a
 // workspace trusts.
 func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
+	found, ok, err := t.Resolve(lc)
+	return found, ok && err == nil
+}
+
+// Resolve is Of. Of Current types, it returns a retriable error if the type may exist, and is not known.
+func (t *Types) Resolve(lc *corev1alpha1.LogicalCluster) (found Type, ok bool, err error) {
 	id := lc.Annotations[tenancyv1alpha1.TypeAnnotation]
 	i := strings.LastIndexByte(id, ':')
 	if i < 0 {
-		return Type{}, false
+		return Type{}, false, nil
 	}
-	found, err := t.Find(logicalcluster.Of(lc), tenancyv1alpha1.WorkspaceTypeReference{Path: id[:i], Name: id[i+1:]})
+	found, err = t.Find(logicalcluster.Of(lc), tenancyv1alpha1.WorkspaceTypeReference{Path: id[:i], Name: id[i+1:]})
+	if references.IsRetriable(err) {
+		return Type{}, false, err
+	}
 	was := lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation]
-	return found, err == nil && (was == "" || was == string(found.Cluster))
+	return found, err == nil && (was == "" || was == string(found.Cluster)), nil
 }
 
-func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {
-	if t.awaitTypes != nil {
-		t.awaitTypes(cluster)
+func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool, error) {
+	if t.await != nil {
+		if err := t.await(cluster, name); err != nil {
+			return Type{}, false, err
+		}
 	}
 	found, err := t.types.Get(cluster, "", name)
 	if err != nil {
-		return Type{}, false
+		return Type{}, false, nil
 	}
-	return Type{WorkspaceType: found, Cluster: cluster, Path: t.index.Path(cluster)}, true
+	return Type{WorkspaceType: found, Cluster: cluster, Path: t.index.Path(cluster)}, true, nil
 }
 
 // Aliases returns a type and all types that it extends, each once, the type itself last.

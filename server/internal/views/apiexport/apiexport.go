@@ -18,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 )
@@ -33,6 +34,7 @@ func Path(cluster logicalcluster.Name, export string) string {
 // Config of the virtual workspace.
 type Config struct {
 	Exports    *exports.Exports
+	References *references.References
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      *authorization.Rules
 	// Offers reports whether a view has a resource because the export has it, or because it is APIBindings, which every
@@ -78,14 +80,23 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	if allowed, err := AllowsContent(ctx, v.Authorizer, v.cluster, v.export, a); err != nil || !allowed {
 		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
 	}
-	export, err := v.Exports.Get(v.cluster, v.export)
-	if err != nil {
-		return authorizer.DecisionDeny, "the APIExport does not exist", nil
+	export, err := v.find(ctx)
+	if err != nil || export == nil {
+		return authorizer.DecisionDeny, "the APIExport does not exist", err
 	}
 	if !a.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return v.authorizeInTarget(ctx, a, export)
+}
+
+// find returns the export, which another shard can hold, and nil if it does not exist. An error is retriable.
+func (v *view) find(ctx context.Context) (found *apisv1alpha2.APIExport, err error) {
+	err = v.References.Await(ctx, v.cluster, apisv1alpha2.Resource("apiexports"), v.export, func() bool {
+		found, _ = v.Exports.Get(v.cluster, v.export)
+		return found != nil
+	})
+	return found, err
 }
 
 // AllowsContent reports whether a user may make a request for the content of an export.

@@ -26,6 +26,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
@@ -41,6 +42,7 @@ const (
 // Config of the virtual workspaces.
 type Config struct {
 	Set        *informers.Set
+	References *references.References
 	Authorizer authorizer.UnconditionalAuthorizer
 }
 
@@ -241,8 +243,12 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 			Resource: attributes.GetResource()}, attributes.GetName(),
 			fmt.Errorf("%s %q denied by %sPermissions: %s", v.stage.noun, v.id, v.stage.noun, why)))
 	}
-	wt, err := v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
-	if err != nil {
+	wt, err := v.find(ctx)
+	switch {
+	case err != nil:
+		virtual.Fail(w, r, err)
+		return
+	case wt == nil:
 		refused("the workspace type does not exist")
 		return
 	}
@@ -268,6 +274,15 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 		return
 	}
 	next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, owner)))
+}
+
+// find returns the type, which another shard can hold, and nil if it does not exist. An error is retriable.
+func (v *view) find(ctx context.Context) (found *tenancyv1alpha1.WorkspaceType, err error) {
+	err = v.References.Await(ctx, v.typeCluster, tenancyv1alpha1.Resource("workspacetypes"), v.typeName, func() bool {
+		found, _ = v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
+		return found != nil
+	})
+	return found, err
 }
 
 // ownerOf returns the creator of a logical cluster, without groups that give access to other clusters.

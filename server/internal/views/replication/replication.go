@@ -19,6 +19,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/views/apiexport"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
@@ -36,6 +37,7 @@ func Path(cluster logicalcluster.Name, slice string) string {
 type Config struct {
 	Cached     *cachedresources.Resources
 	Exports    *exports.Exports
+	References *references.References
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Offers returns the resources in the view of an export.
 	Offers func(view logicalcluster.Name) []customresources.Installed
@@ -102,13 +104,9 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		a.GetVerb(),
 		v.slice,
 	)
-	found, err := v.Cached.Slice(v.cluster, v.slice)
-	if err != nil {
-		return authorizer.DecisionDeny, refused, nil
-	}
-	export, err := v.Cached.Export(found)
-	if err != nil {
-		return authorizer.DecisionDeny, refused, nil
+	found, export, err := v.find(ctx)
+	if err != nil || export == nil {
+		return authorizer.DecisionDeny, refused, err
 	}
 	if allowed, err := apiexport.AllowsContent(ctx, v.Authorizer, v.cluster, export.Name, a); err != nil || !allowed {
 		return authorizer.DecisionDeny, refused, err
@@ -117,6 +115,23 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		return authorizer.DecisionDeny, "could not find suitable APIBinding in target logical cluster", nil
 	}
 	return authorizer.DecisionAllow, "", nil
+}
+
+// find returns the slice and its export, which another shard can hold. The export is nil if one of them does not exist. An error is
+// retriable.
+func (v *view) find(ctx context.Context) (slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, err error) {
+	err = v.References.Await(ctx, v.cluster, cachev1alpha1.Resource("clustercachedresourceendpointslices"), v.slice, func() bool {
+		slice, _ = v.Cached.Slice(v.cluster, v.slice)
+		return slice != nil
+	})
+	if err != nil || slice == nil {
+		return nil, nil, err
+	}
+	err = v.References.Await(ctx, v.cluster, apisv1alpha2.Resource("apiexports"), slice.Spec.Export.Name, func() bool {
+		export, _ = v.Cached.Export(slice)
+		return export != nil
+	})
+	return slice, export, err
 }
 
 // isBound reports whether the target binds a resource of the slice.
