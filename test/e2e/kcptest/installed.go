@@ -6,11 +6,14 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
 // Installed describes an installation of several processes that another program runs. The suites that share it create their logical
@@ -33,7 +36,8 @@ type InstalledShard struct {
 	URL string `json:"url"`
 }
 
-// InstalledVariable is the environment variable with the path of a file that contains an Installed. With it, Main starts no server.
+// InstalledVariable is the environment variable with the path of a file that contains an Installed. With it, Main starts no server. The
+// kubeconfig of administrators is beside the file.
 const InstalledVariable = "KCP_INSTALLED"
 
 // At returns a server that another program runs, for clients that verify it with certificate authorities in PEM.
@@ -52,7 +56,7 @@ func installed(file string) (*Server, error) {
 		return nil, fmt.Errorf("%s: %s: %w", InstalledVariable, file, err)
 	}
 	s := At(i.URLs[rand.IntN(len(i.URLs))], i.Authorities)
-	s.installed, s.seed = i, maphash.MakeSeed()
+	s.installed, s.seed, s.Root = i, maphash.MakeSeed(), filepath.Dir(file)
 	return s, nil
 }
 
@@ -96,6 +100,19 @@ func (s *Server) ShardURLs() []string {
 		urls = append(urls, shard.URL)
 	}
 	return urls
+}
+
+// UseShardOf makes requests for the virtual workspace of a workspace type, by the URL in its status, go to the shard of a workspace: in an
+// installation, there is a URL for each shard.
+func (s *Server) UseShardOf(ws *tenancyv1alpha1.Workspace, url string) {
+	if s.installed == nil {
+		return
+	}
+	for _, shard := range s.installed.Shards {
+		if shard.Name == ws.Annotations[tenancyv1alpha1.ShardAnnotation] {
+			s.placed.Store(url[strings.LastIndexByte(url, '/')+1:], shard.URL)
+		}
+	}
 }
 
 // baseOf returns the URL of the server of a path. In an installation, each shard serves the virtual workspaces of its logical clusters.

@@ -75,6 +75,7 @@ func TestInitializerPreparesWorkspace(t *testing.T) {
 	if ws.Status.Phase != "Initializing" || len(ws.Status.Initializers) != 1 {
 		t.Fatalf("got status %+v", ws.Status)
 	}
+	server.UseShardOf(ws, url)
 	id := url[strings.LastIndexByte(url, '/')+1:]
 	if string(ws.Status.Initializers[0]) != id {
 		t.Errorf("the workspace waits for %s, want %s", ws.Status.Initializers[0], id)
@@ -171,8 +172,9 @@ func TestTerminatorCleansUpBeforeWorkspaceIsDeleted(t *testing.T) {
 	parent := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("parent", "", ""))
 	going := parent.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("going", org.Name, "cleaned"))
 	going.Kubectl(t, "create", "configmap", "left")
-	cluster := parent.GetWorkspace(t, "going").Spec.Cluster
-	inside := at(t, url, cluster, kcptest.Victor)
+	ws := parent.GetWorkspace(t, "going")
+	server.UseShardOf(ws, url)
+	inside := at(t, url, ws.Spec.Cluster, kcptest.Victor)
 	_, err := inside.Resource(configMaps).Namespace("default").List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 

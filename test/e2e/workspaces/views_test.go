@@ -101,6 +101,7 @@ func TestTerminatorReceivesStartOfDeletionAsModification(t *testing.T) {
 	url := stepped(t, org, "watched", "terminating", map[string]any{"terminator": true})
 	parent := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("parent", "", ""))
 	parent.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("going", org.Name, "watched"))
+	server.UseShardOf(parent.GetWorkspace(t, "going"), url)
 	clusters := at(t, url, "*", kcptest.Victor).Resource(kcptest.LogicalClusters)
 	found, err := clusters.List(ctx, metav1.ListOptions{})
 	if err != nil {

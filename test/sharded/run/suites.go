@@ -25,6 +25,7 @@ const (
 	wildcard = "sends requests for all logical clusters, which a front proxy refuses: they are for one shard"
 	own      = "reads a cluster in which each shard keeps its own objects"
 	view     = "reads all logical clusters of a view at one URL; there is one for each shard"
+	other    = "starts a server of its own"
 )
 
 // suites are all packages of test/e2e. Those that are chosen take two minutes together.
@@ -43,11 +44,7 @@ var suites = []suite{
 		"TestWildcardIsOnlyForPrivilegedUsers": wildcard,
 		"TestRefusalsMatchDocumentation":       "has the answers of a shard whose root no other test changes",
 	}},
-	{name: "workspaces", chosen: true, except: map[string]string{
-		"TestInitializerPreparesWorkspace":                    view,
-		"TestTerminatorCleansUpBeforeWorkspaceIsDeleted":      view,
-		"TestTerminatorReceivesStartOfDeletionAsModification": view,
-	}},
+	{name: "workspaces", chosen: true},
 	{name: "api", except: map[string]string{
 		"TestEveryClusterHasDefaultClusterRoles":                wildcard,
 		"TestClientCertificatesAreRefusedAfterClusterIsDeleted": "uses a certificate on another shard, which does not know the cluster",
@@ -71,8 +68,14 @@ var suites = []suite{
 	}},
 	{name: "cachedresources"},
 	{name: "property"},
+	{name: "virtualworkspaces", except: map[string]string{
+		"TestViewOfAllClustersRequiresPermission":                wildcard,
+		"TestMountedWorkspaceServesViewForItsUsers":              other,
+		"TestAProcessOfItsOwnServesTheVirtualWorkspacesOfAShard": other,
+		"TestConsumersReadObjectsFromViewOfProvider":             other,
+		"TestProvidersCannotRedirectServer":                      other,
+	}},
 
-	{name: "virtualworkspaces", alone: "starts a program with the kubeconfig of the server's administrator"},
 	{name: "abuse", alone: "measures one process; make abuse-sharded attacks an installation"},
 	{name: "crash", alone: "kills the server"},
 	{name: "database", alone: "reads the etcd of the server"},
