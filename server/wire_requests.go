@@ -73,8 +73,13 @@ func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tena
 		return nil, nil, fmt.Errorf("--mount-proxy-hosts: %w", err)
 	}
 	certificate, _ := g.SecureServing.Cert.CurrentCertKeyContent()
+	authorities, err := servingAuthorities(opts)
+	if err != nil {
+		return nil, nil, err
+	}
 	proxy, err := mount.NewProxy(mount.Config{
-		Hosts: hosts, Workspaces: tenancy.set.Workspaces, ServingCertificate: certificate, Files: opts.MountProxy.Files, Serializer: g.Serializer,
+		Hosts: hosts, Workspaces: tenancy.set.Workspaces, ServingCertificate: certificate, Authorities: authorities,
+		Files: opts.MountProxy.Files, Serializer: g.Serializer,
 	})
 	return proxy, hosts, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -154,6 +155,29 @@ func (i *installation) newClients() (*peers.Clients, error) {
 		return nil, fmt.Errorf("--shard-client-cert-file, --shard-ca-file: %w", err)
 	}
 	return clients, nil
+}
+
+// servingAuthorities returns the authorities of the serving certificates of an installation of several shards, as PEM.
+func servingAuthorities(opts options.Completed) ([]byte, error) {
+	s := opts.Sharding
+	if s.ShardCA != "" {
+		content, err := os.ReadFile(s.ShardCA)
+		if err != nil {
+			return nil, fmt.Errorf("--shard-ca-file: %w", err)
+		}
+		return content, nil
+	}
+	if !s.Enabled() || s.RootKubeconfig == "" {
+		return nil, nil
+	}
+	root, err := clientcmd.BuildConfigFromFlags("", s.RootKubeconfig)
+	if err == nil {
+		err = rest.LoadTLSFiles(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--root-shard-kubeconfig-file: %w", err)
+	}
+	return root.CAData, nil
 }
 
 // urlOf returns the URL of a shard for other shards.

@@ -15,7 +15,9 @@ import (
 
 // about describes a workspace, as printed in JSON and YAML.
 type about struct {
-	Path    string                           `json:"path,omitempty"`
+	Path string `json:"path,omitempty"`
+	// Mounts is the path of the workspace that is mounted at Path.
+	Mounts  string                           `json:"mounts,omitempty"`
 	Type    string                           `json:"type,omitempty"`
 	Cluster string                           `json:"cluster,omitempty"`
 	Phase   corev1alpha1.LogicalClusterPhase `json:"phase,omitempty"`
@@ -35,7 +37,11 @@ func (p *place) about(ctx context.Context, l location.Location) (about, error) {
 		}
 		return a, err
 	}
-	if path := lc.Annotations[corev1alpha1.PathAnnotation]; path != "" {
+	switch path := lc.Annotations[corev1alpha1.PathAnnotation]; {
+	case path == "" || path == a.Path:
+	case l.IsCanonical(): // the LogicalCluster is that of another workspace
+		a.Mounts = path
+	default:
 		a.Path = path
 	}
 	a.Type, a.Cluster, a.Phase = lc.Annotations[tenancyv1alpha1.TypeAnnotation],
@@ -49,6 +55,8 @@ func (a about) announce(w io.Writer) error {
 	switch {
 	case a.Path == "":
 		_, err = fmt.Fprintf(w, "Current workspace is the URL %q.\n", a.URL)
+	case a.Mounts != "":
+		_, err = fmt.Fprintf(w, "Current workspace is %q, a mount of %q.\n", a.Path, a.Mounts)
 	case a.Type == "":
 		_, err = fmt.Fprintf(w, "Current workspace is %q.\n", a.Path)
 	default:

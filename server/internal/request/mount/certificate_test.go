@@ -56,3 +56,30 @@ func TestTheClientCertificateIsPresentedToOtherHostsOnly(t *testing.T) {
 		}
 	}
 }
+
+// The front proxies of an installation have certificates of its authorities, which other mounted servers must not use.
+func TestTheAuthoritiesOfTheInstallationAreTrustedForItOnly(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer server.Close()
+	authorities := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, c := range map[string]struct {
+		own, others []string
+		want        int
+	}{
+		"a front proxy": {[]string{server.URL}, nil, http.StatusNoContent},
+		"another host":  {nil, []string{server.Listener.Addr().String()}, http.StatusServiceUnavailable},
+	} {
+		hosts, err := NewHosts(c.own, c.others)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), Authorities: authorities, Serializer: legacyscheme.Codecs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		if serve(t, proxy, w, server.URL+"/clusters/root", "/api", http.Header{}); w.Code != c.want {
+			t.Errorf("%s: got %d %s, want %d", name, w.Code, w.Body, c.want)
+		}
+	}
+}

@@ -54,6 +54,8 @@ type Config struct {
 	// Files are for calls to other hosts. The ServingCertificate of this server, PEM, is trusted in addition to their authorities.
 	Files              outbound.Files
 	ServingCertificate []byte
+	// Authorities, PEM, are trusted for this installation in addition: they have signed the certificates of front proxies.
+	Authorities []byte
 	// Serializer encodes errors.
 	Serializer runtime.NegotiatedSerializer
 }
@@ -77,7 +79,8 @@ func NewProxy(config Config) (*Proxy, error) {
 	}
 	others.RootCAs.AppendCertsFromPEM(config.ServingCertificate)
 	own := others.Clone()
-	own.GetClientCertificate = nil
+	own.GetClientCertificate, own.RootCAs = nil, others.RootCAs.Clone()
+	own.RootCAs.AppendCertsFromPEM(config.Authorities)
 	return &Proxy{config: config, connections: newConnections(config.Workspaces), own: newTransports(own), others: newTransports(others)}, nil
 }
 
