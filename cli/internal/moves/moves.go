@@ -35,13 +35,21 @@ type Reader interface {
 	Children(ctx context.Context, l location.Location, limit int) ([]tenancyv1alpha1.Workspace, bool, error)
 }
 
-// ErrMount is the error for a workspace without a logical cluster.
-var ErrMount = errors.New("it has no logical cluster that can move: it is a mount, or is not scheduled yet")
+// Errors for a workspace without a logical cluster.
+var (
+	ErrMount = errors.New("it is a mount: it has no logical cluster, and moves with its parent workspace. Move the parent, or the workspace " +
+		"that it mounts")
+	ErrUnscheduled = errors.New("it has no logical cluster yet. Move it when it is scheduled")
+)
 
-// Plan returns the moves of a workspace at l and, if below is set, of everything below it, the leaves first. Mounts do not move.
+// Plan returns the moves of a workspace at l and, if below is set, of everything below it, the leaves first. What has no logical cluster
+// there is left out.
 func Plan(ctx context.Context, r Reader, l location.Location, ws *tenancyv1alpha1.Workspace, to string, below bool) ([]Move, error) {
-	if ws.Spec.Mount != nil || ws.Spec.Cluster == "" {
+	switch {
+	case ws.Spec.Mount != nil:
 		return nil, fmt.Errorf("workspace %s: %w", l.Cluster(), ErrMount)
+	case ws.Spec.Cluster == "":
+		return nil, fmt.Errorf("workspace %s: %w", l.Cluster(), ErrUnscheduled)
 	}
 	var all []Move
 	if below {
@@ -51,7 +59,7 @@ func Plan(ctx context.Context, r Reader, l location.Location, ws *tenancyv1alpha
 		}
 		for i := range children {
 			moves, err := Plan(ctx, r, l.Child(children[i].Name), &children[i], to, true)
-			if err != nil && !errors.Is(err, ErrMount) {
+			if err != nil && !errors.Is(err, ErrMount) && !errors.Is(err, ErrUnscheduled) {
 				return nil, err
 			}
 			all = append(all, moves...)
