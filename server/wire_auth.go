@@ -42,6 +42,7 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		return nil, err
 	}
 	ofTypes := workspaceauth.New(tenancy.set, tenancy.types, config.APIAudiences, opts.Generic.Authentication.ServiceAccounts.Issuers, calls)
+	ofTypes.Share(tenancy.references)
 	own := authentication.Wrap(config.Authenticator)
 	all := union.New(
 		bearertoken.New(authenticator.WrapAudienceAgnosticToken(config.APIAudiences, tokens)),

@@ -66,7 +66,7 @@ func (i *installation) withVerdicts(next http.Handler) http.Handler {
 	if i == nil {
 		return next
 	}
-	return i.verdicts.WithVerdict(next)
+	return lookup.WithClient(i.verdicts.WithVerdict(next), i.verdicts.Client)
 }
 
 // authorize adds the decisions of other shards about their exports and workspace types to own, which decides for this shard.

@@ -23,7 +23,7 @@ import (
 func (i *installation) findReferences() {
 	i.locator = i.workspaces.NewLocator(i.shardNames)
 	i.finder = lookup.New(lookup.Config{
-		Shard: i.opts.ShardName, Holder: i.holders.Holder, Search: i.locator.Locate, Resolve: i.resolveAt, Clock: clock.RealClock{},
+		Shard: i.opts.ShardName, Holder: i.holders.Holder, Search: i.locator.LocateNow, Resolve: i.resolveAt, Clock: clock.RealClock{},
 		Payer: inflight.Payer(i.tenancy.set.LogicalClusters),
 		Exists: func(ctx context.Context, shard string, q lookup.Question) (lookup.Answer, error) {
 			return peers.Call[lookup.Question, lookup.Answer](ctx, i.clients, shard, lookup.CallExists, q)
@@ -36,6 +36,9 @@ func (i *installation) findReferences() {
 			New: func() runtime.Object { return &apisv1alpha2.APIExport{} }},
 		lookup.Kind{Resource: tenancyv1alpha1.Resource("workspacetypes"), Stored: stored["workspacetypes"],
 			New: func() runtime.Object { return &tenancyv1alpha1.WorkspaceType{} }},
+		lookup.Kind{Resource: tenancyv1alpha1.Resource("workspaceauthenticationconfigurations"),
+			Stored: stored["workspaceauthenticationconfigurations"],
+			New:    func() runtime.Object { return &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{} }},
 		lookup.Kind{Resource: cachev1alpha1.Resource("clustercachedresources"), Stored: stored["clustercachedresources"],
 			New: func() runtime.Object { return &cachev1alpha1.ClusterCachedResource{} }},
 		lookup.Kind{Resource: cachev1alpha1.Resource("clustercachedresourceendpointslices"),

@@ -164,3 +164,30 @@ func (a *absences) enterAtOnce(t *testing.T, parent *kcptest.Cluster, name strin
 		t.Errorf("the workspace has the bindings %v, %v", bound, err)
 	}
 }
+
+// The issuer of a type that was created a moment ago on another shard authenticates users in a new workspace: their tokens are not invalid.
+func TestAnIssuerThatAnotherShardHasJustConfiguredIsTrusted(t *testing.T) {
+	issuer, err := kcptest.NewIssuer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(issuer.Close)
+	token, err := issuer.Token(issuer.Claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jane := kcptest.User{Name: "jane", Token: token}
+	for _, c := range [][2]string{{"root", "shard-1"}, {"shard-1", "shard-2"}, {"shard-2", "root"}} {
+		t.Run(c[0]+" to "+c[1], func(t *testing.T) {
+			t.Parallel()
+			for range 5 {
+				name, holder := workspaceOn(t, shard(t, c[0]))
+				create(t, holder.Dynamic(t, kcptest.Masters), strings.TrimPrefix(issuer.TrustedBy("tenanted", issuer.CA()), "---\n"))
+				ws := kcptest.Workspace("tenanted-"+kcptest.Suffix(), "root:"+name, "tenanted")
+				cluster := shard(t, c[1]).Server().Named(created(t, shard(t, c[1]), ws))
+				_, err := cluster.Kube(t, jane).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
+				kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+			}
+		})
+	}
+}

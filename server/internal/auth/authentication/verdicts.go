@@ -104,7 +104,7 @@ type judgedKey struct{}
 func (v *Verdicts) WithVerdict(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if tokens := slices.Compact(bearerTokens(r)); len(tokens) == 1 {
-			response, err := v.of(r.Context(), tokens[0], v.client(r))
+			response, err := v.of(r.Context(), tokens[0], v.Client(r))
 			if err != nil {
 				responsewriters.ErrorNegotiated(err, v.config.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 				return
@@ -171,8 +171,8 @@ func unlocated(cluster logicalcluster.Name, err error) error {
 	return result
 }
 
-// client returns the network of the client of a request: of the address that a front proxy names, if one sends the request.
-func (v *Verdicts) client(r *http.Request) string {
+// Client returns the network of the client of a request: of the address that a front proxy names, if one sends the request.
+func (v *Verdicts) Client(r *http.Request) string {
 	address := r.RemoteAddr
 	if forwarded := r.Header.Values("X-Forwarded-For"); len(forwarded) > 0 && v.config.IsProxy(r) {
 		last := forwarded[len(forwarded)-1]

@@ -19,15 +19,27 @@ type undecidedKey struct{}
 func Undecided(inner authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		decision, reason, err := inner.Authorize(ctx, a)
-		if into, ok := ctx.Value(undecidedKey{}).(*error); ok && decision != allow && references.IsRetriable(err) {
-			*into = err
+		if decision == allow {
+			Undecide(ctx, nil)
+		} else {
+			Undecide(ctx, err)
 		}
 		return decision, reason, err
 	})
 }
 
-// WithUndecided responds with the Status of a retriable error, encoded by s, to requests whose authorization ends with it. Upstream's filter
-// responds to errors of authorizers with 500, which clients do not retry. It must be called before that filter.
+// Undecide makes an error the response of WithUndecided if it is retriable, and the request is not authenticated or authorized after all.
+func Undecide(ctx context.Context, err error) {
+	into, ok := ctx.Value(undecidedKey{}).(*error)
+	switch {
+	case !ok:
+	case err == nil, references.IsRetriable(err):
+		*into = err
+	}
+}
+
+// WithUndecided responds with the Status of a retriable error, encoded by s, to requests whose authentication or authorization ends with it.
+// Upstream's filters respond with 401 and 500, which clients do not retry. It must be called before these filters.
 func WithUndecided(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var undecided error
@@ -36,7 +48,7 @@ func WithUndecided(next http.Handler, s runtime.NegotiatedSerializer) http.Handl
 	})
 }
 
-// undecidedWriter replaces the response of upstream's filter if authorization has ended with a retriable error.
+// undecidedWriter replaces the response of upstream's filters if authentication or authorization has ended with a retriable error.
 type undecidedWriter struct {
 	http.ResponseWriter
 	request    *http.Request
@@ -50,7 +62,7 @@ func (u *undecidedWriter) Unwrap() http.ResponseWriter { return u.ResponseWriter
 
 // WriteHeader implements http.ResponseWriter.
 func (u *undecidedWriter) WriteHeader(code int) {
-	if *u.undecided == nil || code != http.StatusInternalServerError {
+	if *u.undecided == nil || (code != http.StatusInternalServerError && code != http.StatusUnauthorized) {
 		u.ResponseWriter.WriteHeader(code)
 		return
 	}

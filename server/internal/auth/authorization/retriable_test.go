@@ -29,6 +29,7 @@ func TestClientsRetryWhatIsNotDecidedNow(t *testing.T) {
 		text     string
 	}{
 		"allowed":                         {allow, nil, "/", 200, "", "ok"},
+		"not authenticated":               {noOpinion, references.Unavailable("late"), "/unauthenticated", 503, "1", "late"},
 		"allowed in spite of an error":    {allow, references.Unavailable("late"), "/", 200, "", "ok"},
 		"allowed, and the handler fails":  {allow, references.Unavailable("late"), "/broken", 500, "", "broken"},
 		"refused":                         {noOpinion, nil, "/", 403, "", "Forbidden"},
@@ -47,7 +48,16 @@ func TestClientsRetryWhatIsNotDecidedNow(t *testing.T) {
 		decide := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return c.decision, "", c.err
 		})
-		chain := WithUndecided(filters.WithAuthorization(handler, Undecided(decide), scheme.Codecs), scheme.Codecs)
+		authorized := filters.WithAuthorization(handler, Undecided(decide), scheme.Codecs)
+		chain := WithUndecided(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/unauthenticated" {
+				Undecide(r.Context(), errors.New("another error"))
+				Undecide(r.Context(), c.err)
+				http.Error(w, "Unauthorized", http.StatusUnauthorized)
+				return
+			}
+			authorized.ServeHTTP(w, r)
+		}), scheme.Codecs)
 		ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: "ada"})
 		ctx = request.WithRequestInfo(ctx, &request.RequestInfo{Path: c.path, Verb: "get"})
 		got := httptest.NewRecorder()

@@ -38,6 +38,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/internal/process/spans"
+	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -59,9 +60,11 @@ const (
 
 // Issuers is an authenticator.Token. The cluster of a request must be in its context.
 type Issuers struct {
-	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
-	configs    informers.Lister[*tenancyv1alpha1.WorkspaceAuthenticationConfiguration]
-	types      *workspacetypes.Types
+	clusters informers.Lister[*corev1alpha1.LogicalCluster]
+	configs  informers.Lister[*tenancyv1alpha1.WorkspaceAuthenticationConfiguration]
+	types    *workspacetypes.Types
+	// references finds configurations of other shards; nil if there are none.
+	references *references.References
 	audiences  authenticator.Audiences
 	disallowed []string
 	compiler   func() authenticationcel.Compiler
@@ -97,6 +100,9 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 	return i
 }
 
+// Share makes the issuers find configurations of other shards. It must be called before the first request.
+func (i *Issuers) Share(r *references.References) { i.references = r }
+
 // newCompiler returns the compiler of expressions. Evaluation stops at maxCost, or when its context ends.
 func newCompiler() authenticationcel.Compiler {
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
@@ -129,7 +135,11 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	if err != nil {
 		return nil, false, nil
 	}
-	of, ok := i.types.Of(lc)
+	of, ok, err := i.types.Current(ctx).Resolve(lc)
+	if err != nil {
+		authorization.Undecide(ctx, err)
+		return nil, false, err
+	}
 	if !ok {
 		return nil, false, nil
 	}
@@ -145,9 +155,13 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	defer span.End(nil)
 	var refused []error
 	for _, reference := range of.Spec.AuthenticationConfigurations {
-		config, err := i.configs.Get(of.Cluster, "", reference.Name)
+		config, err := i.config(ctx, of.Cluster, reference.Name)
 		if err != nil {
-			continue // it may arrive later
+			authorization.Undecide(ctx, err)
+			refused = append(refused, err)
+		}
+		if config == nil {
+			continue // it may be created later
 		}
 		for _, tokens := range i.authenticators(config) {
 			response, ok, err := tokens.AuthenticateToken(ctx, token)
@@ -155,11 +169,27 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 				refused = append(refused, errors.New(shortened(err)))
 			}
 			if ok {
+				authorization.Undecide(ctx, nil)
 				return confine(response, cluster)
 			}
 		}
 	}
 	return nil, false, utilerrors.NewAggregate(refused)
+}
+
+// config returns a configuration in the cluster of a type, which another shard can hold, and nil if it does not exist. An error is retriable.
+func (i *Issuers) config(ctx context.Context, cluster logicalcluster.Name,
+	name string) (found *tenancyv1alpha1.WorkspaceAuthenticationConfiguration, err error) {
+	known := func() bool {
+		found, _ = i.configs.Get(cluster, "", name)
+		return found != nil
+	}
+	if i.references == nil {
+		known()
+		return found, nil
+	}
+	err = i.references.Await(ctx, cluster, tenancyv1alpha1.Resource("workspaceauthenticationconfigurations"), name, known)
+	return found, err
 }
 
 // confine limits a user to one cluster, and removes attributes that only the system may set.

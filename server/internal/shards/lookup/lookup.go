@@ -5,6 +5,7 @@ package lookup
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -159,11 +160,22 @@ func (f *Finder) allow(ctx context.Context) error {
 	return apierrors.NewTooManyRequests("too many requests refer to what this shard does not know, and other shards may have: retry the request", 1)
 }
 
+type clientKey struct{}
+
+// WithClient names the client of a request that is not authenticated yet, by its network.
+func WithClient(next http.Handler, network func(*http.Request) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, network(r))))
+	})
+}
+
+// clientOf returns the client that causes questions: the user, or the network of one that is not authenticated.
 func clientOf(ctx context.Context) string {
 	if u, ok := request.UserFrom(ctx); ok {
-		return u.GetName()
+		return "user " + u.GetName()
 	}
-	return ""
+	network, _ := ctx.Value(clientKey{}).(string)
+	return "network " + network
 }
 
 // Unanswered returns the error for clients if a shard does not decide about a logical cluster.

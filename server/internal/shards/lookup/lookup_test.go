@@ -174,7 +174,7 @@ func TestWhatWasFoundByItsPathIsNotSearched(t *testing.T) {
 		t.Error("a shard that does not hold the cluster is believed")
 	}
 	_, _ = f.Holder(ctx, "team")
-	if !slices.Equal(i.searched, []string{"team for ada in consumer"}) {
+	if !slices.Equal(i.searched, []string{"team for user ada in consumer"}) {
 		t.Errorf("after a refusal, the searches are %v", i.searched)
 	}
 	clock.SetTime(clock.Now().Add(locatedFor + time.Second))

@@ -75,6 +75,25 @@ func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name
 	if _, ok := l.absent.Get(cluster); ok {
 		return "", nil
 	}
+	shard, _, err := l.join(ctx, cluster, asker, client, hint)
+	return shard, err
+}
+
+// LocateNow is Locate for a cluster that may just have been created: no shard holds it only according to a search that begins after the
+// call.
+func (l *Locator) LocateNow(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (string, error) {
+	if shard, ok := l.known.Get(cluster); ok {
+		return shard.(string), nil
+	}
+	shard, shared, err := l.join(ctx, cluster, asker, client, hint)
+	if shared && shard == "" && err == nil { // the search may have begun before the call
+		shard, _, err = l.join(ctx, cluster, asker, client, hint)
+	}
+	return shard, err
+}
+
+// join searches a cluster, or waits for the search of another request of the same client.
+func (l *Locator) join(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (found string, shared bool, err error) {
 	// By client: others do not get its 429.
 	answer := l.asking.DoChan(client+" "+string(cluster), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), locateTimeout) // other requests may wait for the result
@@ -92,9 +111,9 @@ func (l *Locator) Locate(ctx context.Context, cluster, asker logicalcluster.Name
 	})
 	select {
 	case result := <-answer:
-		return result.Val.(string), result.Err
+		return result.Val.(string), result.Shared, result.Err
 	case <-ctx.Done():
-		return "", apierrors.NewServiceUnavailable("the request ended while the shard of a logical cluster was searched")
+		return "", false, apierrors.NewServiceUnavailable("the request ended while the shard of a logical cluster was searched")
 	}
 }
 

@@ -39,6 +39,18 @@ func TestTheShardOfAClusterIsFoundByItsName(t *testing.T) {
 	}
 }
 
+// Users may refer to a cluster, such as a home, before it exists and right after that.
+func TestAClusterThatWasAbsentIsFoundWhenItExists(t *testing.T) {
+	_, l := locating(t)
+	l.absent.Add(logicalcluster.Name(team), true, locatedFor)
+	if got, err := l.Locate(t.Context(), team, "root", "client", ""); got != "" || err != nil {
+		t.Errorf("for a token: got %q, %v", got, err)
+	}
+	if got, err := l.LocateNow(t.Context(), team, "root", "client", ""); got != "b" || err != nil {
+		t.Errorf("for a reference: got %q, %v", got, err)
+	}
+}
+
 func TestAClusterIsFoundWhileTheShardThatItHasLeftIsDown(t *testing.T) {
 	_, l := locating(t)
 	l.shards = func() []string { return []string{"root", "a", "b", "gone"} }
