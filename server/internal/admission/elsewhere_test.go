@@ -15,6 +15,7 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
@@ -203,6 +204,9 @@ func TestWebhooksOfAProviderThatIsNotLoadedRefuse(t *testing.T) {
 	_, err := sources(in(t, "org"), config, a)
 	if !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("got %v", err)
+	}
+	if from, err := sources(authorization.AsServer(in(t, "org")), config, a); err != nil || len(from) != 2 {
+		t.Errorf("a request of the server itself: got %v, %v", from, err)
 	}
 	other := write{group: "example.org", version: "v1", object: "metadata: {name: it}"}.attributes(t, "Region")
 	if from, err := sources(in(t, "org"), config, other); err != nil || !slices.Equal(from, []source{{"org", "org"}}) {

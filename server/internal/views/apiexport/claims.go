@@ -126,6 +126,10 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 		return authorizer.DecisionDeny, fmt.Sprintf("no APIExport has the identity hash of the claim on %s", claims.KeyOf(claim)), nil
 	}
 	for _, provider := range providers {
+		source := exports.Source{Cluster: logicalcluster.Of(provider), Export: provider.Name}
+		if err := v.Exports.Unloaded(source); err != nil { // its policy is not known
+			return authorizer.DecisionDeny, "", err
+		}
 		if allowed, reason, err := v.Rules.WithinPolicy(ctx, provider, v.cluster, a); err != nil || !allowed {
 			return authorizer.DecisionDeny, reason, err
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
@@ -74,6 +75,36 @@ func TestAViewFindsTheExportOfAnotherShard(t *testing.T) {
 		decision, _, err := v.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: c.user}, Verb: "get", Path: "/api"})
 		if (decision == authorizer.DecisionAllow) != c.allowed || references.IsRetriable(err) != c.retry || (err != nil) != c.retry {
 			t.Errorf("%s: got %v, %v", name, decision, err)
+		}
+	}
+}
+
+// unloaded is an exports.Elsewhere that has loaded nothing but the export itself.
+type unloaded struct{}
+
+func (unloaded) Here(cluster logicalcluster.Name) bool    { return cluster == "here" }
+func (unloaded) Loaded(logicalcluster.Name) bool          { return false }
+func (unloaded) Deleted(logicalcluster.Name, string) bool { return false }
+
+// The policy of the provider of claimed objects may be in roles that this shard has not received.
+func TestClaimedObjectsOfAProviderThatIsNotLoadedAreNotServed(t *testing.T) {
+	for cluster, retry := range map[string]bool{"far": true, "here": false} {
+		provider := objecttest.In(cluster, &apisv1alpha2.APIExport{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}})
+		provider.Status.IdentityHash = "hash"
+		o := objecttest.New(t)
+		all, err := exports.New(o.Set, pathindex.New(o.Set), exports.System{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Show(provider)
+		all.Share(unloaded{})
+		v := &view{Config: Config{Exports: all, Rules: authorization.NewRules(o.Set)}, target: logicalcluster.Cluster{Wildcard: true}}
+		claim := &apisv1alpha2.PermissionClaim{GroupResource: apisv1alpha2.GroupResource{Group: "example.org", Resource: "widgets"},
+			Verbs: []string{"*"}, IdentityHash: "hash"}
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ada"}, Verb: "list", APIGroup: "example.org", Resource: "widgets"}
+		decision, _, err := v.authorizeClaimed(t.Context(), a, claim, nil)
+		if references.IsRetriable(err) != retry || (decision == authorizer.DecisionAllow) == retry {
+			t.Errorf("%s: got %v, %v", cluster, decision, err)
 		}
 	}
 }
