@@ -191,3 +191,42 @@ func TestAnIssuerThatAnotherShardHasJustConfiguredIsTrusted(t *testing.T) {
 		})
 	}
 }
+
+// While the cache server is down, what another shard has is not absent: the answer is 503, or that of the shard that holds it.
+func TestWhatDoesNotArriveIsUnavailableAndNotAbsent(t *testing.T) {
+	one := shard(t, "shard-1")
+	name, holder := workspaceOn(t, one)
+	_, consumer := workspaceOn(t, shard(t, "shard-2"))
+	holder.Grant(t, kcptest.Alice, "cluster-admin")
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	startCache := stop(t, installation.Cache)
+	create(t, holder.Dynamic(t, kcptest.Masters), baseType+"---"+export)
+	consumer.Grant(t, kcptest.Bob, "cluster-admin")
+	// Requests are raw, because client-go retries 503.
+	want := func(user kcptest.User, typed string, code int, text string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "user-%s"},
+			"spec": {"type": {"path": "root:%s", "name": %q}}}`, kcptest.Suffix(), name, typed)
+		header := http.Header{"Content-Type": {"application/json"}}
+		got, answer := consumer.Raw(t, user, http.MethodPost, "/clusters/"+consumer.Name+"/apis/tenancy.kcp.io/v1alpha1/workspaces", header, body)
+		if got != code || !strings.Contains(string(answer), text) {
+			t.Errorf("a workspace of type %s for %s: got %d %s, want %d %s", typed, user.Name, got, answer, code, text)
+		}
+	}
+	want(kcptest.Alice, "base", http.StatusServiceUnavailable, "has not received it yet")
+	want(kcptest.Alice, "absent", http.StatusForbidden, "no such type")
+	want(kcptest.Bob, "base", http.StatusForbidden, "missing verb='use'")
+	alice, binding := consumer.Dynamic(t, kcptest.Alice), kcptest.BindingTo(kcptest.At("", nil).Named("root:"+name), "widgets")
+	if _, err := alice.Resource(kcptest.APIBindings).Create(kcptest.Context(t), binding, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a binding waits for its export: %v", err)
+	}
+	startShard := stop(t, one)
+	want(kcptest.Alice, "base", http.StatusServiceUnavailable, "does not respond")
+	startShard()
+	startCache()
+	kcptest.Eventually(t, "the type arrives", func(ctx context.Context) error {
+		_, err := alice.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("user", "root:"+name, "base"), metav1.CreateOptions{})
+		return err
+	})
+	kcptest.WaitForStatus(t, consumer.Objects(t, kcptest.APIBindings), "widgets", "Bound", "phase")
+}
