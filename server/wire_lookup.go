@@ -26,12 +26,15 @@ func (i *installation) findReferences() {
 		Shard: i.opts.ShardName, Holder: i.holders.Holder, Search: i.locator.LocateNow, Resolve: i.resolveAt, Clock: clock.RealClock{},
 		Payer: inflight.Payer(i.tenancy.set.LogicalClusters),
 		Exists: func(ctx context.Context, shard string, q lookup.Question) (lookup.Answer, error) {
+			if shard == i.opts.ShardName {
+				return i.answers.Exists(ctx, peers.Identity{Kind: peers.Shard, Name: shard}, q)
+			}
 			return peers.Call[lookup.Question, lookup.Answer](ctx, i.clients, shard, lookup.CallExists, q)
 		},
 	})
 	i.tenancy.references.Share(i.finder)
 	stored := i.tenancy.stored
-	peers.Handle(i.calls, lookup.CallExists, []peers.Kind{peers.Shard}, lookup.NewAnswers(i.holdsNow,
+	i.answers = lookup.NewAnswers(i.holdsNow,
 		lookup.Kind{Resource: apisv1alpha2.Resource("apiexports"), Stored: stored["apiexports"],
 			New: func() runtime.Object { return &apisv1alpha2.APIExport{} }},
 		lookup.Kind{Resource: tenancyv1alpha1.Resource("workspacetypes"), Stored: stored["workspacetypes"],
@@ -44,7 +47,8 @@ func (i *installation) findReferences() {
 		lookup.Kind{Resource: cachev1alpha1.Resource("clustercachedresourceendpointslices"),
 			Stored: stored["clustercachedresourceendpointslices"],
 			New:    func() runtime.Object { return &cachev1alpha1.ClusterCachedResourceEndpointSlice{} }},
-	).Exists)
+	)
+	peers.Handle(i.calls, lookup.CallExists, []peers.Kind{peers.Shard}, i.answers.Exists)
 }
 
 // resolveAt resolves a path at a shard.

@@ -65,9 +65,10 @@ type installation struct {
 	// workspaces are the calls about the logical clusters of Workspaces on other shards.
 	workspaces *workspaces.Calls
 	orphans    *workspacereport.Orphans
-	// locator finds the shards of clusters by name, finder what requests refer to.
+	// locator finds the shards of clusters by name, finder what requests refer to. answers is what other shards find here.
 	locator    *workspaces.Locator
 	finder     *lookup.Finder
+	answers    *lookup.Answers
 	migrations *migrations
 	// verdicts authenticates service accounts of other shards.
 	verdicts *authentication.Verdicts

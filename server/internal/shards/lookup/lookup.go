@@ -49,7 +49,7 @@ type Config struct {
 	Search func(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (shard string, err error)
 	// Resolve resolves a path at a shard, which can be this one.
 	Resolve func(ctx context.Context, shard string, q tree.Question) (tree.Answer, error)
-	// Exists sends CallExists to another shard.
+	// Exists sends CallExists to a shard, which can be this one.
 	Exists func(ctx context.Context, shard string, q Question) (Answer, error)
 	// Payer returns the organization that a cluster is charged to.
 	Payer func(logicalcluster.Name) string
@@ -107,7 +107,7 @@ func (f *Finder) Has(ctx context.Context, cluster logicalcluster.Name, resource 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	shard, err := f.holder(ctx, cluster)
-	if err != nil || shard == "" || shard == f.config.Shard {
+	if err != nil || shard == "" {
 		return false, err
 	}
 	answer, err := f.config.Exists(ctx, shard, Question{Cluster: cluster, Group: resource.Group, Resource: resource.Resource, Name: name})
@@ -139,6 +139,14 @@ func (f *Finder) holder(ctx context.Context, cluster logicalcluster.Name) (strin
 	}
 	if shard, ok := f.located.Get(cluster); ok {
 		return shard.(string), nil
+	}
+	// Another server of this shard may have created the cluster.
+	own, err := f.config.Resolve(ctx, f.config.Shard, tree.Question{Path: string(cluster)})
+	switch {
+	case err != nil:
+		return "", Unanswered(f.config.Shard, cluster, err)
+	case own.Cluster != nil:
+		return f.config.Shard, nil
 	}
 	asker, _ := logicalcluster.NameFrom(ctx)
 	shard, err := f.config.Search(ctx, cluster, asker, clientOf(ctx), "")

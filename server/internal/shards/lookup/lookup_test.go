@@ -45,7 +45,9 @@ func (i *installation) finder(clock *clocktesting.FakePassiveClock) *Finder {
 			return map[logicalcluster.Name]string{"home": "eu"}[cluster], i.failures["search"]
 		},
 		Resolve: func(_ context.Context, shard string, q tree.Question) (tree.Answer, error) {
-			i.asked = append(i.asked, shard+" "+q.Path)
+			if shard != "own" {
+				i.asked = append(i.asked, shard+" "+q.Path)
+			}
 			return i.answers[shard+" "+q.Path], i.failures[shard]
 		},
 		Exists: func(_ context.Context, shard string, q Question) (Answer, error) {
@@ -143,14 +145,17 @@ func TestTheHolderOfAClusterSaysWhetherAnObjectExists(t *testing.T) {
 		"absent":                {"org", "other", nil, false, false, "eu org/other"},
 		"found by a search":     {"home", "it", nil, true, false, "eu home/it"},
 		"of no shard":           {"unknown", "it", nil, false, false, ""},
-		"of this shard":         {"mine", "it", nil, false, false, ""},
+		"of this shard":         {"mine", "it", nil, false, false, "own mine/it"},
+		"of another server":     {"just-created", "it", nil, true, false, "own just-created/it"},
+		"the storage fails":     {"home", "it", map[string]error{"own": apierrors.NewTooManyRequests("busy", 1)}, false, true, ""},
 		"no response":           {"org", "it", map[string]error{"eu": errCut}, false, true, "eu org/it"},
 		"not the holder":        {"org", "it", map[string]error{"eu": apierrors.NewBadRequest("not mine")}, false, true, "eu org/it"},
 		"busy":                  {"org", "it", map[string]error{"eu": apierrors.NewTooManyRequests("busy", 1)}, false, true, "eu org/it"},
 		"the search fails":      {"home", "it", map[string]error{"search": errCut}, false, true, ""},
 		"the search is limited": {"home", "it", map[string]error{"search": apierrors.NewTooManyRequests("busy", 1)}, false, true, ""},
 	} {
-		i := &installation{exists: map[string]bool{"eu org/it": true, "eu home/it": true}, failures: c.fails}
+		i := &installation{exists: map[string]bool{"eu org/it": true, "eu home/it": true, "own just-created/it": true}, failures: c.fails}
+		i.answers = map[string]tree.Answer{"own just-created": {Cluster: held("just-created", "org", "new")}}
 		got, err := i.finder(clocktesting.NewFakePassiveClock(time.Now())).Has(t.Context(), c.in, schema.GroupResource{}, c.object)
 		if got != c.want || references.IsRetriable(err) != c.retry || (err != nil) != c.retry || strings.Join(i.asked, ",") != c.asked {
 			t.Errorf("%s: got %v, %v after %v", name, got, err, i.asked)
