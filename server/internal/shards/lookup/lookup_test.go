@@ -104,6 +104,7 @@ func TestAPathIsFollowedFromShardToShard(t *testing.T) {
 		"a shard does not respond": {"root:org:team", func(i *installation) { i.failures["us"] = errCut }, "", true},
 		"the search fails":         {"home:mine", func(i *installation) { i.failures["search"] = errCut }, "", true},
 		"a shard lost the parent":  {"root:org:none", func(i *installation) { i.answers["eu org"] = tree.Answer{} }, "", true},
+		"the holder has lost it":   {"org:none", func(i *installation) { i.answers["eu org"] = tree.Answer{} }, "", true},
 		"the cluster has moved on": {"root:org", func(i *installation) {
 			i.answers["eu org"] = tree.Answer{Shard: "us", Rest: "org"}
 			i.answers["us org"] = tree.Answer{Cluster: held("org", "root", "org")}
@@ -112,9 +113,11 @@ func TestAPathIsFollowedFromShardToShard(t *testing.T) {
 		"the parent is another's": {"root:org:team", func(i *installation) { i.answers["eu org"] = tree.Answer{Cluster: held("org", "root", "other")} }, "", true},
 		"an answer about another": {"root:org", func(i *installation) {
 			i.answers["root root:org"] = tree.Answer{Edges: []tree.Edge{edge("root", "other", "org", "eu")}, Shard: "eu", Rest: "org"}
+			i.answers["eu org"] = tree.Answer{Cluster: held("org", "root", "other")}
 		}, "", true},
 		"a question about another": {"root:org:team", func(i *installation) {
 			i.answers["root root:org:team"] = tree.Answer{Edges: []tree.Edge{edge("root", "org", "org", "eu")}, Shard: "eu", Rest: "victim:team"}
+			i.answers["eu victim:team"] = tree.Answer{Edges: []tree.Edge{edge("victim", "team", "stolen", "")}, Cluster: held("stolen", "victim", "team")}
 		}, "", true},
 		"the shards send in circle": {"root:org", func(i *installation) {
 			i.answers["eu org"] = tree.Answer{Shard: "us", Rest: "org"}

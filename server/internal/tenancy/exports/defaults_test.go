@@ -104,6 +104,9 @@ func TestDefaultBindingsWaitForTheTypeAndTheExport(t *testing.T) {
 				bound++
 			}
 		}
+		if _, err := all.Get("far", "widgets"); c.want > 0 && err != nil { // the binding accepts the claims of the export
+			t.Errorf("%s: got %v", name, err)
+		}
 		if bound != c.want {
 			t.Errorf("%s: got %d bindings, want %d", name, bound, c.want)
 		}
