@@ -220,3 +220,17 @@ type unloaded struct{}
 func (unloaded) Here(logicalcluster.Name) bool            { return false }
 func (unloaded) Loaded(logicalcluster.Name) bool          { return false }
 func (unloaded) Deleted(logicalcluster.Name, string) bool { return false }
+
+// Whether a binding is one that every workspace keeps depends on the cluster of its export.
+func TestADeletionWaitsForTheClusterOfItsExport(t *testing.T) {
+	binding := objecttest.In("org", &apisv1alpha2.APIBinding{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}})
+	binding.Spec.Reference.Export = &apisv1alpha2.ExportBindingReference{Path: "root:far", Name: "widgets"}
+	for want, e := range map[string]*elsewhere{
+		"": {}, "503 ServiceUnavailable: late": {err: references.Unavailable("late")},
+	} {
+		config := newConfig(t, nil, append(ofType(""), binding)...)
+		config.References.Share(e)
+		a := deletion(apisv1alpha2.SchemeGroupVersion.WithResource("apibindings"), "APIBinding", "widgets")
+		wantOutcome(t, a, newSystemBindings(config).Validate(in(t, "org"), a, nil), want)
+	}
+}
