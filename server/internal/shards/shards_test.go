@@ -194,7 +194,7 @@ func TestTheStateOfAShard(t *testing.T) {
 	}
 }
 
-// Nobody should have to wait for the next round to see that a new shard is ready.
+// Users see that a new shard is ready before the next round.
 func TestAShardIsReadSoonAfterItsRegistration(t *testing.T) {
 	known := objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: "one"}})
 	o := objecttest.New(t, known)
