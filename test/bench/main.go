@@ -94,7 +94,12 @@ func parse() measurement {
 	flag.IntVar(&m.standIns, "standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
 	flag.StringVar(&m.against, "against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
 	flag.StringVar(&m.noise, "noise", "", "used by -fairness for the process of the busy clients")
-	flag.StringVar(&m.directory, "directory", "", "directory for the state of a run with -workspaces, from which it can be resumed; empty: none")
+	flag.StringVar(
+		&m.directory,
+		"directory",
+		"",
+		"directory for the state of a run with -workspaces, from which it can be resumed; empty: none",
+	)
 	flag.StringVar(&m.svg, "svg", "", "file for the plot of a run with -workspaces")
 	flag.Parse()
 	return m

@@ -38,8 +38,8 @@ func Undecide(ctx context.Context, err error) {
 	}
 }
 
-// WithUndecided responds with the Status of a retriable error, encoded by s, to requests whose authentication or authorization ends with it.
-// Upstream's filters respond with 401 and 500, which clients do not retry. It must be called before these filters.
+// WithUndecided responds with the Status of a retriable error, encoded by s, to requests whose authentication or authorization ends with
+// it. Upstream's filters respond with 401 and 500, which clients do not retry. It must be called before these filters.
 func WithUndecided(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var undecided error

@@ -13,8 +13,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Header has the client certificate of a request that a front proxy forwards, in base64 of DER. The client has proved to the front proxy that
-// it has the key.
+// Header has the client certificate of a request that a front proxy forwards, in base64 of DER. The client has proved to the front proxy
+// that it has the key.
 const Header = "X-Kcp-Client-Certificate"
 
 // maxForwarded is the maximum size of a certificate in the header, in bytes of DER. Certificates of an Authority are smaller.

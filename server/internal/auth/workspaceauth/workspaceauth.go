@@ -177,7 +177,8 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return nil, false, utilerrors.NewAggregate(refused)
 }
 
-// config returns a configuration in the cluster of a type, which another shard can hold, and nil if it does not exist. An error is retriable.
+// config returns a configuration in the cluster of a type, which another shard can hold, and nil if it does not exist. An error is
+// retriable.
 func (i *Issuers) config(ctx context.Context, cluster logicalcluster.Name,
 	name string) (found *tenancyv1alpha1.WorkspaceAuthenticationConfiguration, err error) {
 	known := func() bool {

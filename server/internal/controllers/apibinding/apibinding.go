@@ -226,8 +226,8 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 	return r.resolve(ctx, key, binding, export, status, wanted, taken)
 }
 
-// offered returns the export of a binding and what it offers. If the export is missing or not usable, it returns nil, and the status has the
-// reason.
+// offered returns the export of a binding and what it offers. If the export is missing or not usable, it returns nil, and the status has
+// the reason.
 func (r *reconciler) offered(key informers.Key, reference *apisv1alpha2.ExportBindingReference,
 	status *apisv1alpha2.APIBindingStatus) (*apisv1alpha2.APIExport, []offer, error) {
 	invalid := func(problem error, reason string) {

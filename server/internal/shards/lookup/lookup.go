@@ -165,7 +165,10 @@ func (f *Finder) allow(ctx context.Context) error {
 	if f.clients.Allow(clientOf(ctx)) && f.payers.Allow(payer) && f.all.AllowN(f.config.Clock.Now(), 1) {
 		return nil
 	}
-	return apierrors.NewTooManyRequests("too many requests refer to what this shard does not know, and other shards may have: retry the request", 1)
+	return apierrors.NewTooManyRequests(
+		"too many requests refer to what this shard does not know, and other shards may have: retry the request",
+		1,
+	)
 }
 
 type clientKey struct{}

@@ -9,7 +9,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// errDisagree is the reason if the answers of shards do not fit together: a cluster is moving, or a shard speaks about what it does not hold.
+// errDisagree is the reason if the answers of shards do not fit together: a cluster is moving, or a shard speaks about what it does not
+// hold.
 var errDisagree = errors.New("the shards disagree about where it is")
 
 // walk returns the logical cluster at a path, whose first part a shard holds. It goes from shard to shard.

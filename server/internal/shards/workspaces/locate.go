@@ -93,7 +93,11 @@ func (l *Locator) LocateNow(ctx context.Context, cluster, asker logicalcluster.N
 }
 
 // join searches a cluster, or waits for the search of another request of the same client.
-func (l *Locator) join(ctx context.Context, cluster, asker logicalcluster.Name, client, hint string) (found string, shared bool, err error) {
+func (l *Locator) join(
+	ctx context.Context,
+	cluster, asker logicalcluster.Name,
+	client, hint string,
+) (found string, shared bool, err error) {
 	// By client: others do not get its 429.
 	answer := l.asking.DoChan(client+" "+string(cluster), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), locateTimeout) // other requests may wait for the result

@@ -122,8 +122,8 @@ func (t *Index) From(cluster logicalcluster.Name, path string) (Place, bool) {
 	return t.Anywhere(t.Relative(cluster, path))
 }
 
-// Relative returns a path in an object of a cluster, beginning with the name of the cluster if this shard holds it and the path leads there.
-// The first part of the result is the name of a logical cluster in any case.
+// Relative returns a path in an object of a cluster, beginning with the name of the cluster if this shard holds it and the path leads
+// there. The first part of the result is the name of a logical cluster in any case.
 func (t *Index) Relative(cluster logicalcluster.Name, path string) string {
 	lc, err := t.clusters.GetLocal(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package references finds what objects refer to in other logical clusters: a cluster by its path, and an object by its name. One of several
-// shards asks the others for what it has not received yet.
+// Package references finds what objects refer to in other logical clusters: a cluster by its path, and an object by its name. One of
+// several shards asks the others for what it has not received yet.
 package references
 
 import (
@@ -79,8 +79,10 @@ func (r *References) Await(ctx context.Context, cluster logicalcluster.Name, res
 	}
 	err = wait.PollUntilContextTimeout(ctx, arrivalPoll, r.patience, true, func(context.Context) (bool, error) { return known(), nil })
 	if err != nil {
-		return Unavailable(fmt.Sprintf("%s %q of logical cluster %s is on another shard, and this shard has not received it yet: retry the request",
-			resource, name, cluster))
+		return Unavailable(
+			fmt.Sprintf("%s %q of logical cluster %s is on another shard, and this shard has not received it yet: retry the request",
+				resource, name, cluster),
+		)
 	}
 	return nil
 }

@@ -119,7 +119,9 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 
 // find returns the slice and its export, which another shard can hold. The export is nil if one of them does not exist. An error is
 // retriable.
-func (v *view) find(ctx context.Context) (slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, err error) {
+func (v *view) find(
+	ctx context.Context,
+) (slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, err error) {
 	err = v.References.Await(ctx, v.cluster, cachev1alpha1.Resource("clustercachedresourceendpointslices"), v.slice, func() bool {
 		slice, _ = v.Cached.Slice(v.cluster, v.slice)
 		return slice != nil
