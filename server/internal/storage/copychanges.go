@@ -2,13 +2,11 @@ package storage
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -25,48 +23,71 @@ func (c *Copies) Changes(ctx context.Context, after int64) (entries []Entry, rev
 	if err != nil {
 		return nil, 0, err
 	}
-	// The watch delivers the changes in the order of their revisions: what follows is complete when this key arrives.
-	mark, err := c.backend.client.Client.Put(ctx, c.backend.root+ownPrefix+"/progress", "")
+	size, leases, indexes := 0, map[int64]int64{}, map[string]int{}
+	err = c.watch(ctx, after, func(event *clientv3.Event) (more bool, err error) {
+		if event.Kv.ModRevision > revision && size >= copyBytes {
+			return false, nil
+		}
+		revision = event.Kv.ModRevision
+		if !c.isIn(cluster, event.Kv) {
+			return true, nil
+		}
+		entry := Entry{Key: strings.TrimPrefix(string(event.Kv.Key), c.backend.root), Deleted: true}
+		if event.Type == clientv3.EventTypePut {
+			if entry, err = c.read(ctx, string(event.Kv.Key), event.Kv.Value, event.Kv.Lease, leases); err != nil {
+				return false, err
+			}
+		}
+		i, changed := indexes[entry.Key]
+		if !changed {
+			i, entries = len(entries), append(entries, Entry{})
+			indexes[entry.Key] = i
+		}
+		size += entry.size() - entries[i].size()
+		entries[i] = entry
+		return true, nil
+	})
 	if err != nil {
 		return nil, 0, err
 	}
+	return entries, revision, nil
+}
+
+// watch calls use with the events of all clusters after a revision, in order, until it returns false, or has received everything that was
+// written before this call. The last event is one of this call.
+func (c *Copies) watch(
+	ctx context.Context, after int64, use func(*clientv3.Event) (more bool, err error), options ...clientv3.OpOption,
+) error {
+	// The watch delivers the changes in the order of their revisions: what precedes this key is complete when it arrives.
+	mark, err := c.backend.client.Client.Put(ctx, c.backend.root+ownPrefix+"/progress", "")
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	size, leases, indexes := 0, map[int64]int64{}, map[string]int{}
-	watched := c.backend.client.Client.Watch(clientv3.WithRequireLeader(ctx), c.backend.root+"/", clientv3.WithPrefix(),
-		clientv3.WithRev(after+1))
-	for response := range watched {
+	options = append([]clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(after + 1)}, options...)
+	for response := range c.backend.client.Client.Watch(clientv3.WithRequireLeader(ctx), c.backend.root+"/", options...) {
 		if err := response.Err(); err != nil {
-			return nil, 0, compactedError(err)
+			return compactedError(err)
 		}
+		last := int64(0)
 		for _, event := range response.Events {
-			if event.Kv.ModRevision > revision && size >= copyBytes {
-				return entries, revision, nil
+			if more, err := use(event); !more || err != nil {
+				return err
 			}
-			revision = event.Kv.ModRevision
-			k, err := splitKey(strings.TrimPrefix(string(event.Kv.Key), c.backend.root))
-			if err != nil || k.cluster != cluster {
-				continue
-			}
-			entry := Entry{Key: strings.TrimPrefix(string(event.Kv.Key), c.backend.root), Deleted: true}
-			if event.Type == clientv3.EventTypePut {
-				if entry, err = c.read(ctx, string(event.Kv.Key), event.Kv.Value, event.Kv.Lease, leases); err != nil {
-					return nil, 0, err
-				}
-			}
-			i, changed := indexes[entry.Key]
-			if !changed {
-				i, entries = len(entries), append(entries, Entry{})
-				indexes[entry.Key] = i
-			}
-			size += entry.size() - entries[i].size()
-			entries[i] = entry
+			last = event.Kv.ModRevision
 		}
-		if revision >= mark.Header.Revision {
-			return entries, revision, nil
+		if last >= mark.Header.Revision {
+			return nil
 		}
 	}
-	return nil, 0, fmt.Errorf("following the changes of logical cluster %q: %w", cluster, context.Cause(ctx))
+	return fmt.Errorf("following the changes of etcd after revision %d: %w", after, context.Cause(ctx))
+}
+
+// isIn reports whether a key is that of an object of a cluster.
+func (c *Copies) isIn(cluster logicalcluster.Name, kv *mvccpb.KeyValue) bool {
+	k, err := splitKey(strings.TrimPrefix(string(kv.Key), c.backend.root))
+	return err == nil && k.cluster == cluster
 }
 
 // IsFull reports whether a response with changes ended because of its size, so that more may follow.
@@ -84,36 +105,4 @@ func compactedError(err error) error {
 		return apierrors.NewResourceExpired("the revision of the copy was compacted; copy again from the beginning")
 	}
 	return err
-}
-
-// Digest returns a hash of the keys and values, at a revision, of the cluster of ctx in collections, and their number. It does not
-// depend on the store. Keys with a lease are left out, because etcd deletes them at any time.
-func (c *Copies) Digest(ctx context.Context, revision int64, collections []string) (digest string, keys int64, err error) {
-	sum := sha256.New()
-	add := func(part []byte) {
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		sum.Write(length[:])
-		sum.Write(part)
-	}
-	for _, collection := range collections {
-		for after := ""; ; {
-			entries, next, err := c.Page(ctx, revision, collection, after)
-			if err != nil {
-				return "", 0, err
-			}
-			for _, entry := range entries {
-				if entry.Seconds > 0 || entry.Deleted {
-					continue
-				}
-				add([]byte(entry.Key))
-				add(entry.Value)
-				keys++
-			}
-			if after = next; after == "" {
-				break
-			}
-		}
-	}
-	return hex.EncodeToString(sum.Sum(nil)), keys, nil
 }

@@ -31,8 +31,8 @@ const (
 	running = 4
 	// retryInterval is the time before a failed step is tried again: short, because the cluster may be fenced.
 	retryInterval = 500 * time.Millisecond
-	// callTimeout limits a report, stepTimeout a step, and finishTimeout the step that compares all objects. A copy takes as long as there
-	// are objects.
+	// callTimeout limits a report, stepTimeout a step, and finishTimeout the step that copies the rest. A copy takes as long as there are
+	// objects.
 	callTimeout   = 10 * time.Second
 	stepTimeout   = 30 * time.Second
 	finishTimeout = 5 * time.Minute

@@ -185,6 +185,7 @@ func TestAFailedStepIsReportedAndTriedAgain(t *testing.T) {
 		{"migrations.page", "Migrating", "False CopyFailed"},
 		{"migrations.step", "Migrating", ""},
 		{"migrations.digest", "Migrating", "False CopyFailed"},
+		{digestBehindFence, "Migrating", "False CopyFailed"},
 		{"placements.replace", "Migrating", "True Copied"},
 	} {
 		t.Run(c.call, func(t *testing.T) {
@@ -283,7 +284,7 @@ func TestAMigrationThatIsDeletedWhileItRunsIsCanceled(t *testing.T) {
 	}{
 		{"during the copy", "migrations.page", false, 2, "west 1"},
 		{"during the copy, before the origin knows it", "migrations.page", true, 1, "west 1"},
-		{"behind the fence", "migrations.digest", false, 2, "west 2"},
+		{"behind the fence", digestBehindFence, false, 2, "west 2"},
 		{"before the commit", "placements.replace", false, 2, "west 2"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -315,11 +316,12 @@ func TestAMigrationContinuesAfterARestart(t *testing.T) {
 	}{
 		{"during the copy", []string{"migrations.page"}, false, ""},
 		{"before the fence", []string{"migrations.step"}, false, ""},
-		{"behind the fence", []string{"migrations.digest"}, false, ""},
-		{"behind the fence, and when its copy was deleted", []string{"migrations.digest", "migrations.page"}, false, ""},
+		{"while all objects are compared", []string{"migrations.digest"}, false, ""},
+		{"behind the fence", []string{digestBehindFence}, false, ""},
+		{"behind the fence, and when its copy was deleted", []string{digestBehindFence, "migrations.page"}, false, ""},
 		{"before the commit", []string{"placements.replace"}, false, ""},
 		{"deleted during the copy", []string{"migrations.page"}, true, "west 1"},
-		{"deleted behind the fence", []string{"migrations.digest"}, true, "west 2"},
+		{"deleted behind the fence", []string{digestBehindFence}, true, "west 2"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
@@ -472,7 +474,7 @@ func TestAPlanThatIsNotReportedIsMadeAgain(t *testing.T) {
 
 func TestAClusterIsServedAgainIfItsRestCannotBeCopied(t *testing.T) {
 	w := newWorld(t)
-	w.failAt("migrations.digest")
+	w.failAt(digestBehindFence)
 	w.reconcile(t)
 	if w.west.fence(t) != storage.FenceLeaving {
 		t.Fatalf("the fence is %q", w.west.fence(t))

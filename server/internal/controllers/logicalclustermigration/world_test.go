@@ -195,11 +195,11 @@ func (s *store) keys(t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, n, err := s.copies.Digest(ctx, 0, found)
+	digest, err := s.copies.Digest(ctx, 0, found)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return digest.Keys
 }
 
 // fence returns the state of the fence of the cluster, which is empty without one.
@@ -220,7 +220,8 @@ type world struct {
 	*root
 	west, east  *store
 	destination *migration.Destination
-	// before, if it is not nil, is called before each call of shard west, and returns its error.
+	// before, if it is not nil, is called before each call of shard west, and returns its error. Its argument for a digest behind the fence
+	// is digestBehindFence.
 	before func(call string) error
 	// late means that shard west does not know of deletions.
 	late bool
@@ -262,6 +263,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// digestBehindFence is the call that compares the last changes.
+const digestBehindFence = "migrations.digest behind the fence"
+
 // serve serves calls of shard west, and returns the clients of shard east.
 func (w *world) serve(t *testing.T, add ...func(*peers.Server)) *peers.Clients {
 	t.Helper()
@@ -272,7 +276,11 @@ func (w *world) serve(t *testing.T, add ...func(*peers.Server)) *peers.Clients {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		if w.before != nil {
-			if err := w.before(path.Base(r.URL.Path)); err != nil {
+			call := path.Base(r.URL.Path)
+			if call == "migrations.digest" && w.west.fence(t) == storage.FenceLeaving {
+				call = digestBehindFence
+			}
+			if err := w.before(call); err != nil {
 				unavailable := apierrors.NewServiceUnavailable(err.Error()).Status()
 				unavailable.Kind = "Status"
 				response.WriteHeader(http.StatusServiceUnavailable)

@@ -16,6 +16,8 @@ type measured struct {
 	// largest is the largest response in bytes, pages the number of responses before the fence, and behind the entries after it.
 	largest, pages, behind int
 	fenced                 bool
+	// all is the number of digests of all objects behind the fence, changes that of digests of changes.
+	all, changes int
 }
 
 func (m *measured) add(a Answer, err error) (Answer, error) {
@@ -36,6 +38,16 @@ func (m *measured) Page(ctx context.Context, in Read) (Answer, error) {
 
 func (m *measured) Changes(ctx context.Context, in Read) (Answer, error) {
 	return m.add(m.Remote.Changes(ctx, in))
+}
+
+func (m *measured) Digest(ctx context.Context, in Read) (Answer, error) {
+	switch {
+	case m.fenced && in.Since == 0:
+		m.all++
+	case m.fenced:
+		m.changes++
+	}
+	return m.Remote.Digest(ctx, in)
 }
 
 func (m *measured) Do(ctx context.Context, migration Migration, step Step) (State, error) {
@@ -62,8 +74,9 @@ func put(t *testing.T, c *contest, collection string, number, size int) {
 	}
 }
 
-// A cluster with many objects, and with objects at the limit of a request, moves in bounded responses. What is copied behind the fence does
-// not depend on its size. It has 100,000 objects with KCP_LARGE, and fewer otherwise, which makes no difference to the responses.
+// A cluster with many objects, and with objects at the limit of a request, moves in bounded responses. What is copied and compared behind
+// the fence does not depend on its size. It has 100,000 objects with KCP_LARGE, and fewer otherwise, which makes no difference to the
+// responses.
 func TestAVeryLargeClusterMoves(t *testing.T) {
 	const big, bigSize = 6, 1_400_000
 	many := 10_000
@@ -88,5 +101,8 @@ func TestAVeryLargeClusterMoves(t *testing.T) {
 	}
 	if origin.behind != 0 {
 		t.Errorf("%d entries were copied behind the fence, although nothing has changed", origin.behind)
+	}
+	if origin.all != 0 || origin.changes != 1 {
+		t.Errorf("behind the fence, all objects were compared %d times, and changes %d times", origin.all, origin.changes)
 	}
 }

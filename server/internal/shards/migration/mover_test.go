@@ -12,6 +12,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // round is one response with changes, and how long it takes.
@@ -28,6 +29,9 @@ type busy struct {
 	asked  []int64 // the revisions of the requests for changes
 	// revision is that of its store.
 	revision int64
+	// copy has its digest, until the revision that was compared last.
+	copy     *Mover
+	compared int64
 }
 
 var errScript = errors.New("the script has ended")
@@ -46,6 +50,22 @@ func (b *busy) Changes(_ context.Context, in Read) (Answer, error) {
 	}
 	b.clock.SetTime(b.clock.Now().Add(b.rounds[n].takes))
 	return Answer{Entries: b.rounds[n].changes, Revision: int64(n + 11)}, nil
+}
+
+func (b *busy) Digest(ctx context.Context, in Read) (Answer, error) {
+	ctx = logicalcluster.WithName(ctx, in.Migration.Cluster)
+	now, err := b.copy.Store.Revision(ctx)
+	if err != nil {
+		return Answer{}, err
+	}
+	before := b.compared
+	b.compared = int64(now)
+	if in.Since == 0 {
+		digest, err := b.copy.Copies.Digest(ctx, int64(now), in.Collections)
+		return Answer{Digest: digest}, err
+	}
+	digest, err := b.copy.Copies.DigestOfChanges(ctx, before, int64(now))
+	return Answer{Digest: digest}, err
 }
 
 // changes returns changes of a number of objects.
@@ -70,7 +90,7 @@ func arrive(t *testing.T) (*Mover, *storage.Fence) {
 
 // from makes a mover copy from an origin with a script.
 func (v *Mover) from(rounds ...round) *busy {
-	origin := &busy{clock: testingclock.NewFakePassiveClock(time.Now()), rounds: rounds}
+	origin := &busy{clock: testingclock.NewFakePassiveClock(time.Now()), rounds: rounds, copy: v}
 	v.Origin, v.Clock = origin, origin.clock
 	return origin
 }
@@ -139,8 +159,8 @@ func TestEachRoundFollowsTheOneBefore(t *testing.T) {
 	if want := 2*len(many) + 2; copied != want {
 		t.Errorf("%d entries were counted, want %d", copied, want)
 	}
-	if _, keys, err := v.Copies.Digest(in(moving), 0, v.collections); keys != int64(len(many)) || err != nil {
-		t.Errorf("the copy has %d keys, want %d: %v", keys, len(many), err)
+	if digest, err := v.Copies.Digest(in(moving), 0, v.collections); digest.Keys != int64(len(many)) || err != nil {
+		t.Errorf("the copy has %d keys, want %d: %v", digest.Keys, len(many), err)
 	}
 }
 

@@ -52,8 +52,9 @@ type Read struct {
 	// Collection and After are where a page continues.
 	Collection string `json:"collection,omitempty"`
 	After      string `json:"after,omitempty"`
-	// Collections are those of a digest.
+	// Collections are those of a digest, unless it is one of the changes after the revision Since.
 	Collections []string `json:"collections,omitempty"`
+	Since       int64    `json:"since,omitempty"`
 }
 
 // Answer is the response to Read.
@@ -62,8 +63,7 @@ type Answer struct {
 	Collections []string        `json:"collections,omitempty"`
 	Next        string          `json:"next,omitempty"`
 	Revision    int64           `json:"revision,omitempty"`
-	Digest      string          `json:"digest,omitempty"`
-	Keys        int64           `json:"keys,omitempty"`
+	Digest      storage.Digest  `json:"digest,omitzero"`
 }
 
 // Order is a step that the destination requests.
@@ -133,10 +133,14 @@ func (o *Origin) Changes(ctx context.Context, caller peers.Identity, in Read) (o
 	}, &out)
 }
 
-// Digest returns the digest of collections.
+// Digest returns the digest of collections, or of changes.
 func (o *Origin) Digest(ctx context.Context, caller peers.Identity, in Read) (out Answer, err error) {
 	return o.read(ctx, caller, in, func(ctx context.Context) error {
-		out.Digest, out.Keys, err = o.Copies.Digest(ctx, in.Revision, in.Collections)
+		if in.Since > 0 {
+			out.Digest, err = o.Copies.DigestOfChanges(ctx, in.Since, in.Revision)
+		} else {
+			out.Digest, err = o.Copies.Digest(ctx, in.Revision, in.Collections)
+		}
 		return err
 	}, &out)
 }

@@ -115,11 +115,11 @@ func (s *shard) keys(t *testing.T, cluster logicalcluster.Name) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, n, err := s.copies.Digest(in(cluster), 0, collections)
+	digest, err := s.copies.Digest(in(cluster), 0, collections)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(n)
+	return int(digest.Keys)
 }
 
 // informer keeps the objects of all clusters as an informer does: it resumes watches, and lists again only when it must.
