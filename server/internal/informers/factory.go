@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -98,7 +98,8 @@ func (f *Factory) make(kind Kind) (*Informer, error) {
 	return i, nil
 }
 
-// serverSource lists and watches a resource with requests to the server.
+// serverSource lists and watches a resource with requests to the server. Reflect repeats a request that is refused. The client would wait
+// for the second that the response names, and requests for a logical cluster that has just arrived would wait for the client.
 func (f *Factory) serverSource(resource schema.GroupVersionResource) (cache.ListerWatcher, error) {
 	cfg := rest.CopyConfig(f.config)
 	gv := resource.GroupVersion()
@@ -113,7 +114,18 @@ func (f *Factory) serverSource(resource schema.GroupVersionResource) (cache.List
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", resource, err)
 	}
-	return cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything()), nil
+	request := func(options metav1.ListOptions) *rest.Request {
+		return client.Get().Resource(resource.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return request(options).Do(ctx).Get()
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch = true
+			return request(options).Watch(ctx)
+		},
+	}, nil
 }
 
 // Oldest returns the resource version up to which the changes of all resources are in the informers.
