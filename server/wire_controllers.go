@@ -109,7 +109,7 @@ func (c controllers) ofKubernetes() []runnable {
 		}),
 		garbagecollector.New(garbagecollector.Inputs{
 			Metadata: c.metadata, Kube: c.kube, Resources: c.served.discovery, ResourcesChanged: c.served.changed,
-			Existing: c.tenancy.informers.Existing, Objects: c.objects, Clock: c.clock,
+			Existing: c.tenancy.informers.Existing, Appears: c.backend.Appears, Objects: c.objects, Clock: c.clock,
 		}),
 	}
 }

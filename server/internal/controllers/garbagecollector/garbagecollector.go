@@ -5,6 +5,7 @@ package garbagecollector
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +29,14 @@ const settling = 100 * time.Millisecond
 // listTimeout is how long objects that are being deleted wait after the start until every resource is listed.
 const listTimeout = 30 * time.Second
 
+const (
+	// appearTimeout is how long objects that are being deleted wait for the list of a resource whose first object has appeared. It is short,
+	// because tenants can make resources appear.
+	appearTimeout = 2 * time.Second
+	// appearRetry is the pause after an error of etcd.
+	appearRetry = time.Second
+)
+
 // Resources describes the resources that are served on the shard and in one cluster.
 type Resources interface {
 	// AllResources returns the resources of all clusters.
@@ -47,6 +56,8 @@ type Inputs struct {
 	ResourcesChanged <-chan struct{}
 	// Existing returns the informer of a resource if the server has one. The collector watches the other resources.
 	Existing func(schema.GroupVersionResource) (*informers.Informer, bool)
+	// Appears returns when an object of a resource is stored. It calls absent before it waits.
+	Appears func(ctx context.Context, resource schema.GroupResource, absent func()) error
 	// Objects passes on what the collector sees.
 	Objects *runner.ObjectEvents
 	Clock   clock.WithTicker
@@ -68,12 +79,15 @@ type collector struct {
 // initialLists are the resources that the graph lacks since the start of the collector. Before it has all of them, the graph does not show
 // every dependent, and an owner must not be released from them. Resources that are served later do not matter: tenants add them at any
 // time. After listTimeout the graph counts as complete, as in Kubernetes: a resource that cannot be listed must not hold up all deletions.
+// The graph also lacks a resource from its first object until it is listed.
 type initialLists struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	began   time.Time // zero until the resources are known
 	missing sets.Set[schema.GroupVersionResource]
+	// appearing are the resources whose first object is stored, and since when.
+	appearing map[schema.GroupVersionResource]time.Time
 }
 
 // begin sets the resources of the start.
@@ -90,11 +104,28 @@ func (i *initialLists) done(r schema.GroupVersionResource) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.missing.Delete(r)
+	delete(i.appearing, r)
+}
+
+// appeared adds a resource that is about to be listed.
+func (i *initialLists) appeared(r schema.GroupVersionResource) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.appearing == nil {
+		i.appearing = map[schema.GroupVersionResource]time.Time{}
+	}
+	i.appearing[r] = i.clock.Now()
 }
 
 func (i *initialLists) complete() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	maps.DeleteFunc(i.appearing, func(_ schema.GroupVersionResource, since time.Time) bool {
+		return i.clock.Since(since) >= appearTimeout
+	})
+	if len(i.appearing) > 0 {
+		return false
+	}
 	return !i.began.IsZero() && (i.missing.Len() == 0 || i.clock.Since(i.began) >= listTimeout)
 }
 

@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -31,6 +33,9 @@ func (c *collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 		<-ctx.Done()
 		return
 	}
+	if !c.awaitObjects(ctx, r) {
+		return
+	}
 	client := c.Metadata.Resource(r)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -42,6 +47,28 @@ func (c *collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 	}
 	informers.Reflect(ctx, cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store,
 		cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}))
+}
+
+// awaitObjects returns true when an object of a resource is stored, and false when ctx ends. A monitor takes some 200 KiB, most of it for a
+// handler of its own. Without it, resources that are bound or defined but have no objects take a few KiB.
+func (c *collector) awaitObjects(ctx context.Context, r schema.GroupVersionResource) bool {
+	for {
+		err := c.Appears(ctx, r.GroupResource(), func() { c.initial.done(r) })
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err == nil:
+			c.initial.appeared(r)
+			return true
+		}
+		klog.FromContext(ctx).V(2).Info("Waiting again for the first object of a resource", decisionlog.Resource, r.GroupResource(),
+			decisionlog.Reason, err)
+		select {
+		case <-c.Clock.After(appearRetry):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // monitorStore feeds the graph with the events of one resource.

@@ -1,6 +1,8 @@
 package garbagecollector
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -100,4 +102,82 @@ func TestAResourceThatCannotBeListedDoesNotHoldUpDeletionsForever(t *testing.T) 
 	if now.SetTime(time.Unix(31, 0)); !i.complete() {
 		t.Error("incomplete after the timeout")
 	}
+}
+
+// Without that, the deletion of an owner would not see its only dependent of a resource.
+func TestOwnersWaitUntilAResourceIsListedWhoseFirstObjectHasAppeared(t *testing.T) {
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	now := testingclock.NewFakePassiveClock(time.Unix(1, 0))
+	i := initialLists{clock: now}
+	i.begin(sets.New(secrets))
+	i.done(secrets) // it is absent
+	if !i.complete() {
+		t.Error("incomplete because of an absent resource")
+	}
+	if i.appeared(secrets); i.complete() {
+		t.Error("complete before the resource is listed")
+	}
+	if i.done(secrets); !i.complete() {
+		t.Error("incomplete after the resource is listed")
+	}
+	i.appeared(secrets)
+	if now.SetTime(time.Unix(3, 0)); !i.complete() {
+		t.Error("a resource that cannot be listed holds up deletions")
+	}
+}
+
+func TestAResourceIsMonitoredWhenItsFirstObjectAppears(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	absent, stored := make(chan struct{}, 2), make(chan error)
+	clock := testingclock.NewFakeClock(time.Unix(1, 0))
+	dependent := partial("Secret", "default", "dependent", "2",
+		metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1"})
+	dependent.Annotations = map[string]string{logicalcluster.AnnotationKey: "c"}
+	client := metadatafake.NewSimpleMetadataClient(scheme, dependent)
+	c := newCollector(Inputs{
+		Metadata: client, Objects: &runner.ObjectEvents{}, Clock: clock,
+		Existing: func(schema.GroupVersionResource) (*informers.Informer, bool) { return nil, false },
+		Appears: func(ctx context.Context, _ schema.GroupResource, wait func()) error {
+			wait()
+			absent <- struct{}{}
+			select {
+			case err := <-stored:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+	c.initial.begin(sets.New(secrets))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.monitor(ctx, secrets)
+	}()
+	<-absent
+	if !c.initial.complete() {
+		t.Error("an absent resource holds up deletions")
+	}
+	stored <- errors.New("etcd does not respond")
+	for !clock.HasWaiters() {
+		time.Sleep(time.Millisecond)
+	}
+	if requests := client.Actions(); len(requests) > 0 {
+		t.Errorf("an absent resource is requested: %v", requests)
+	}
+	clock.Step(appearRetry)
+	<-absent
+	stored <- nil
+	for deadline := time.Now().Add(10 * time.Second); len(c.graph.dependentsOf(owner{"c", "1"})) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the first object is not in the graph")
+		}
+	}
+	stop()
+	<-ended
 }
