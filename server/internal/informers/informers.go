@@ -137,7 +137,7 @@ func newDetector(resource schema.GroupVersionResource) cache.MutationDetector {
 // it is stored, to drop fields that no reader needs.
 func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
 	transform func(runtime.Object)) (*Informer, error) {
-	packed, err := newPacked(example)
+	packed, err := newPacked(example, maxRead)
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,7 @@ func kcpKinds() []Kind {
 		},
 		{Resource: apis1.WithResource("apiresourceschemas"), Global: true, Example: &apisv1alpha1.APIResourceSchema{}, Stored: true},
 		{Resource: apis1.WithResource("apiexportendpointslices"),
-			Global: true, Example: &apisv1alpha1.APIExportEndpointSlice{}, Stored: true},
+			Global: true, PackedElsewhere: true, Example: &apisv1alpha1.APIExportEndpointSlice{}, Stored: true},
 		{Resource: apis1.WithResource("apiconversions"), Global: true, Example: &apisv1alpha1.APIConversion{}, Stored: true},
 		{Resource: cache.WithResource("clustercachedresources"),
 			Global: true, Example: &cachev1alpha1.ClusterCachedResource{}, Stored: true},

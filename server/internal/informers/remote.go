@@ -52,7 +52,7 @@ func offeredKey(key string) OfferedKey {
 func newRemote(e *Elsewhere, i *Informer, kind Kind) (*remote, error) {
 	r := &remote{elsewhere: e, store: &plain{objects: map[string]runtime.Object{}}, indexes: map[string]*keyIndex{}}
 	if kind.Packed || kind.PackedElsewhere {
-		packed, err := newPacked(kind.Example)
+		packed, err := newPacked(kind.Example, maxReadElsewhere)
 		if err != nil {
 			return nil, err
 		}

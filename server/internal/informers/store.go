@@ -66,20 +66,23 @@ type packed struct {
 	mu      sync.RWMutex
 	objects map[string]string
 	// read are recently read objects, which need not be unpacked for every request.
-	read [maxRead]atomic.Pointer[reading]
+	read []atomic.Pointer[reading]
 }
 
-// maxRead is how many unpacked objects are remembered, of some 1.5 KiB each.
-const maxRead = 1 << 12
+// maxRead is how many unpacked objects are remembered, of some 1.5 KiB each, and maxReadElsewhere how many of those of other shards, most
+// of which only controllers read.
+const maxRead, maxReadElsewhere = 1 << 12, 1 << 9
 
 type reading struct {
 	packed string
 	obj    runtime.Object
 }
 
-func newPacked(example runtime.Object) (*packed, error) {
+func newPacked(example runtime.Object, remembered int) (*packed, error) {
 	codec, err := compact.New(example)
-	return &packed{codec: codec, seed: maphash.MakeSeed(), objects: map[string]string{}}, err
+	return &packed{
+		codec: codec, seed: maphash.MakeSeed(), objects: map[string]string{}, read: make([]atomic.Pointer[reading], remembered),
+	}, err
 }
 
 func (s *packed) data(key string) (string, bool) {
@@ -113,7 +116,7 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) slot(key string) *atomic.Pointer[reading] {
-	return &s.read[maphash.String(s.seed, key)%maxRead]
+	return &s.read[maphash.String(s.seed, key)%uint64(len(s.read))]
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {

@@ -6,6 +6,10 @@ import (
 	"runtime"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -13,10 +17,11 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // TestAnExportElsewhereTakesFewBytes measures the memory of exports that nothing here binds, each in a workspace of its own, with the
-// LogicalCluster and the Workspace that say where it is.
+// LogicalCluster and the Workspace that say where it is, and with its endpoint slice. A controller reads each export once.
 func TestAnExportElsewhereTakesFewBytes(t *testing.T) {
 	const count, limit = 5000, 2 << 10
 	r := newReading(t, unused)
@@ -56,6 +61,10 @@ func TestAnExportElsewhereTakesFewBytes(t *testing.T) {
 		export := widgets(cluster, fmt.Sprintf("01234567-89ab-cdef-0123-%012d", n))
 		export.Status.IdentityHash = fmt.Sprintf("hash-%d", n)
 		arrive(r.Set.APIExports.Informer, "east", export, &apisv1alpha2.APIExport{})
+		arrive(r.Set.APIExportEndpointSlices.Informer, "east", slice(cluster, n), &apisv1alpha1.APIExportEndpointSlice{})
+		if _, err := r.Set.APIExports.Get(logicalcluster.Name(cluster), "", "widgets"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	each := (heap() - before) / count
 	t.Logf("%d bytes for each of %d exports", each, count)
@@ -66,6 +75,23 @@ func TestAnExportElsewhereTakesFewBytes(t *testing.T) {
 		t.Errorf("got %v, %v", found, err)
 	}
 	runtime.KeepAlive(r)
+}
+
+// slice returns the endpoint slice of an export, as the server creates it.
+func slice(cluster string, n int) *apisv1alpha1.APIExportEndpointSlice {
+	s := objecttest.In(cluster, &apisv1alpha1.APIExportEndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Name: "widgets", UID: types.UID(fmt.Sprintf("fedcba98-89ab-cdef-0123-%012d", n)),
+	}})
+	s.Spec.Export = apisv1alpha2.ExportBindingReference{Path: fmt.Sprintf("root:org-%d", n), Name: "widgets"}
+	s.Status.Endpoints = []apisv1alpha1.APIExportEndpoint{
+		{URL: "https://east.example.org:6443/services/apiexport/" + cluster + "/widgets"},
+	}
+	now := metav1.Now()
+	for _, kind := range []string{"APIExportValid", "PartitionValid", "EndpointURLsReady"} {
+		s.Status.Conditions = append(s.Status.Conditions,
+			corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: now})
+	}
+	return s
 }
 
 func heap() uint64 {
