@@ -225,7 +225,7 @@ func (l *loader) reloadOnce(current *atomic.Pointer[files], stale func(file stri
 // Stream implements tree.Streams. The root shard sends new shards with its bookmarks, so they arrive every second.
 func (c currentPeers) Stream(ctx context.Context, shard, call string, query url.Values) (io.ReadCloser, error) {
 	if shard != peers.Root {
-		query.Set(tree.BookmarksParameter, tree.BookmarkInterval(len(c.shards())).String())
+		query.Set(tree.BookmarksParameter, tree.BookmarkInterval(c.shards()).String())
 	}
 	return c.files.Load().peers.Stream(ctx, shard, call, query)
 }

@@ -100,6 +100,13 @@ func (s *shardSet) Names() []string {
 	return slices.Sorted(maps.Keys(s.shards))
 }
 
+// count returns the number of shards.
+func (s *shardSet) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.shards)
+}
+
 // At returns the shard with a URL.
 func (s *shardSet) At(u *url.URL) (string, bool) {
 	s.mu.Lock()

@@ -22,6 +22,7 @@ func (t *Table) SetEdge(source string, e tree.Edge) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from, parent := t.shardOf(source), t.intern(e.Parent)
+	t.shards[from].sent = true
 	if parent == 0 {
 		t.ignored++
 		return
@@ -181,6 +182,7 @@ func (t *Table) SetCluster(source string, c tree.Cluster) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from := t.shardOf(source)
+	t.shards[from].sent = true
 	epoch, ok := epochOf(c.Epoch)
 	p, valid := pack(c.Name)
 	if !ok || !valid || from == 0 {

@@ -13,21 +13,23 @@ func (t *Table) Begin(source string) {
 	}
 	s := &t.shards[id]
 	s.mark = s.mark%marks + 1
+	s.stale = s.sent
 	if s.open++; s.open == marks { // every mark was used by a snapshot that did not end: what has one of them must not look confirmed
 		t.unmark(id)
 		s.open = 1
 	}
 }
 
-// End completes a snapshot: it removes what is not marked. It lets requests pass in between.
+// End completes a snapshot: it removes what is not marked. It lets requests pass in between. After the first snapshot of a shard there is
+// nothing to remove, so that a front proxy that starts does not read the whole index once for each shard.
 func (t *Table) End(source string) {
 	t.mu.Lock()
 	id := t.shardOf(source)
-	if id != 0 {
-		t.shards[id].open = 0
-	}
+	t.shards[id].open = 0
+	stale := t.shards[id].stale
+	t.shards[id].stale = false
 	t.mu.Unlock()
-	if id != 0 {
+	if stale {
 		t.sweep(id)
 	}
 }

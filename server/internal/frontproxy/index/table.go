@@ -72,6 +72,8 @@ type shard struct {
 	name string
 	// mark is that of the newest snapshot, and open the number of snapshots that have begun since one was complete.
 	mark, open uint8
+	// sent reports that the index may have something from the shard, and stale that some of it may be older than the newest snapshot.
+	sent, stale bool
 }
 
 // Table is the index. It is safe for concurrent use.
