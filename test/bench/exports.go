@@ -32,18 +32,20 @@ func (r *shardedRun) memoryOfExports(ctx context.Context) error {
 	if err := third.ready(ctx); err != nil {
 		return err
 	}
-	consumers := func(i int) string { return fmt.Sprintf("consumer-%d", i) }
-	for i := range bound / boundEach {
-		ws := kcptest.On(r.installation.Shards[2].Name, kcptest.Workspace(consumers(i), "", ""))
+	for i := 0; i < bound; i += boundEach {
+		ws := kcptest.On(r.installation.Shards[2].Name, kcptest.Workspace(consumerOf(i), "", ""))
 		if _, err := r.createUntilReady(ctx, r.first, busy, 0, ws); err != nil {
 			return err
 		}
-		consumer := path("root:" + organization + ":" + consumers(i))
+		consumer := path("root:" + organization + ":" + consumerOf(i))
 		if _, err := r.first.send(ctx, 0, http.MethodGet, consumer+"/api/v1/namespaces/default", nil); err != nil {
 			return err
 		}
 	}
 	before, err := third.memory(ctx)
+	if err == nil {
+		err = third.heapProfile(ctx, r.scale.profiles, "exports-before")
+	}
 	if err != nil {
 		return err
 	}
@@ -58,24 +60,41 @@ func (r *shardedRun) memoryOfExports(ctx context.Context) error {
 		return err
 	}
 	unbound, err := third.memory(ctx)
+	if err == nil {
+		err = third.heapProfile(ctx, r.scale.profiles, "exports-unbound")
+	}
 	if err != nil {
 		return err
 	}
 	r.addMemory(fmt.Sprintf("heap of a shard for each of %d exports elsewhere", n), (unbound.heap-before.heap)/float64(n), 2)
-	_, err = count(ctx, makers, bound, func(ctx context.Context, c, i int) error {
-		consumer := path("root:" + organization + ":" + consumers(i/boundEach))
-		provider, name, _ := elsewhereExport(i)
-		return r.first.bindElsewhere(ctx, c, consumer, provider, name)
-	})
+	return r.memoryOfBound(ctx, third, bound)
+}
+
+// consumerOf returns the name of the consumer that binds an export.
+func consumerOf(i int) string { return fmt.Sprintf("consumer-%d", i/boundEach) }
+
+// memoryOfBound binds exports, and measures the memory of those after the first consumer: what a shard prepares once is not counted.
+func (r *shardedRun) memoryOfBound(ctx context.Context, third *process, bound int) error {
+	bind := func(from, to int) (memory, error) {
+		_, err := count(ctx, makers, to-from, func(ctx context.Context, c, i int) error {
+			provider, name, _ := elsewhereExport(from + i)
+			return r.first.bindElsewhere(ctx, c, path("root:"+organization+":"+consumerOf(from+i)), provider, name)
+		})
+		if err != nil {
+			return memory{}, err
+		}
+		return third.memory(ctx)
+	}
+	prepared, err := bind(0, boundEach)
 	if err != nil {
 		return err
 	}
-	now, err := third.memory(ctx)
-	r.addMemory(
-		fmt.Sprintf("heap of a shard for each of %d exports elsewhere that it binds", bound),
-		(now.heap-unbound.heap)/float64(bound),
-		20,
-	)
+	now, err := bind(boundEach, bound)
+	if err == nil {
+		err = third.heapProfile(ctx, r.scale.profiles, "exports-bound")
+	}
+	n := bound - boundEach
+	r.addMemory(fmt.Sprintf("heap of a shard for each of %d exports elsewhere that it binds", n), (now.heap-prepared.heap)/float64(n), 20)
 	return err
 }
 

@@ -31,6 +31,8 @@ type scale struct {
 	definitionClusters int
 	// only are the loads to run. If it is nil, all loads and all other measurements run.
 	only *regexp.Regexp
+	// parts selects the parts of a run with an installation of shards.
+	parts *regexp.Regexp
 	// profiles is the directory for CPU profiles of every load, or empty for none.
 	profiles string
 	// against is the directory of another kcp, with which kcp is compared instead of a vanilla server; empty for none.
@@ -72,9 +74,9 @@ func (s scale) named(rows []row) []row {
 
 // measurement is what the flags select beside the standard one.
 type measurement struct {
-	tenants, crowd, definitions, workspaces, compare, sharing, standIns int
-	short, fairness, sharded                                            bool
-	only, profiles, output, against, noise, directory, svg              string
+	tenants, crowd, definitions, workspaces, compare, sharing, standIns, exports int
+	short, fairness, sharded                                                     bool
+	only, profiles, output, against, noise, directory, svg, parts                string
 }
 
 func parse() measurement {
@@ -91,6 +93,8 @@ func parse() measurement {
 	flag.IntVar(&m.sharing, "sharing", 0, "only measure an API that this number of logical clusters have bound")
 	flag.BoolVar(&m.fairness, "fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
 	flag.BoolVar(&m.sharded, "sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
+	flag.StringVar(&m.parts, "parts", "", "with -sharded, measure only the parts whose name matches this regular expression")
+	flag.IntVar(&m.exports, "exports", 0, "with -sharded, the number of exports on another shard")
 	flag.IntVar(&m.standIns, "standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
 	flag.StringVar(&m.against, "against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
 	flag.StringVar(&m.noise, "noise", "", "used by -fairness for the process of the busy clients")
@@ -113,7 +117,9 @@ func (m measurement) scale() scale {
 		s.slice, s.rounds, s.tenants, s.crowd, s.definitionClusters = 500*time.Millisecond, 2, 200, 1000, 30
 		s.exports, s.moved = 1000, 1000
 	}
-	for field, given := range map[*int]int{&s.crowd: m.crowd, &s.definitionClusters: m.definitions, &s.tenants: m.tenants} {
+	for field, given := range map[*int]int{
+		&s.crowd: m.crowd, &s.definitionClusters: m.definitions, &s.tenants: m.tenants, &s.exports: m.exports,
+	} {
 		if given > 0 {
 			*field = given
 		}
@@ -121,6 +127,7 @@ func (m measurement) scale() scale {
 	if m.only != "" {
 		s.only = regexp.MustCompile(m.only)
 	}
+	s.parts = regexp.MustCompile(m.parts)
 	return s
 }
 

@@ -56,9 +56,17 @@ func runSharded(ctx context.Context, s scale) error {
 		return err
 	}
 	defer func() { printTable(os.Stdout, r.rows) }() // the available rows, if the rest fails
-	measures := []func(context.Context) error{r.requests, r.events, r.usable, r.elsewhere, r.changes, r.moves, r.memoryOfExports}
-	for _, measure := range measures {
-		if err = measure(ctx); err != nil {
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) error
+	}{
+		{"requests", r.requests}, {"events", r.events}, {"usable", r.usable}, {"elsewhere", r.elsewhere}, {"changes", r.changes},
+		{"moves", r.moves}, {"exports", r.memoryOfExports},
+	} {
+		if !s.parts.MatchString(part.name) {
+			continue
+		}
+		if err = part.measure(ctx); err != nil {
 			break
 		}
 	}
