@@ -321,7 +321,7 @@ generate: tools ## Generate deep copies, definitions and the reference from the 
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/internal/apis/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
-	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
+	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,volumes,volumeMounts,resources config/crd/bases/*.yaml
 	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
 	cp config/rbac/role.yaml config/rbac/aggregated.yaml charts/kcp-operator/files/rbac/
 	cp config/prometheus/rules.yaml charts/kcp-operator/files/prometheus/

@@ -21,12 +21,17 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/cacheserver"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/etcdbackup"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/frontproxy"
+	"github.com/kcplane/kcp/operator/internal/furthershard"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
 	"github.com/kcplane/kcp/operator/internal/scheme"
+	"github.com/kcplane/kcp/operator/internal/virtualworkspace"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -66,7 +71,8 @@ func Options() ctrl.Options {
 // Watched returns an object of each kind that the reconcilers watch in every cluster.
 func Watched() []client.Object {
 	return []client.Object{
-		&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
+		&v1alpha1.RootShard{}, &v1alpha1.Shard{}, &v1alpha1.FrontProxy{}, &v1alpha1.CacheServer{},
+		&v1alpha1.VirtualWorkspace{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
 		&certmanager.Issuer{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Pod{},
 		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &batchv1.Job{}, metadataOf("Secret"), metadataOf("ConfigMap"),
 	}
@@ -81,12 +87,17 @@ func metadataOf(kind string) *metav1.PartialObjectMetadata {
 // Setup registers every reconciler.
 func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	c, live, recorder := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(apply.FieldOwner)
+	environment := component.Environment{Client: c, Live: live, Recorder: recorder, DefaultImage: config.Image,
+		Namespace: config.Namespace, Pods: config.Pods}
 	version, repository := etcdcluster.DefaultVersion, cmp.Or(config.EtcdRepository, etcdcluster.DefaultRepository)
 	for _, reconciler := range []interface {
 		Setup(context.Context, ctrl.Manager) error
 	}{
-		&rootshard.Reconciler{Client: c, Live: live, Recorder: recorder, DefaultImage: config.Image,
-			Namespace: config.Namespace, Pods: config.Pods},
+		&cacheserver.Reconciler{Environment: environment},
+		&rootshard.Reconciler{Environment: environment},
+		&furthershard.Reconciler{Environment: environment},
+		&frontproxy.Reconciler{Environment: environment},
+		&virtualworkspace.Reconciler{Client: c, Live: live, Recorder: recorder},
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,
 			Repository: repository, Pods: config.Pods},
 		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,

@@ -38,7 +38,8 @@ func working(now time.Time) *cluster {
 	name := metav1.ObjectMeta{Namespace: "operators", Name: "release", Generation: 2}
 	return &cluster{
 		resources: []*metav1.APIResourceList{
-			resources("operator.kcp.io/v1alpha1", "RootShard", "Kubeconfig", "EtcdCluster", "EtcdBackup", "EtcdBackupSchedule"),
+			resources("operator.kcp.io/v1alpha1", "RootShard", "Shard", "FrontProxy", "CacheServer", "VirtualWorkspace", "Kubeconfig", "EtcdCluster",
+				"EtcdBackup", "EtcdBackupSchedule"),
 			resources("cert-manager.io/v1", "Certificate", "Issuer", "ClusterIssuer"),
 		},
 		deployment: &appsv1.Deployment{
@@ -62,10 +63,12 @@ func TestCheckReportsWhatIsMissing(t *testing.T) {
 	}{
 		{"nothing", func(*cluster) {}, ""},
 		{"a definition", func(c *cluster) {
-			c.resources[0] = resources("operator.kcp.io/v1alpha1", "RootShard", "EtcdCluster", "EtcdBackup", "EtcdBackupSchedule")
+			c.resources[0] = resources("operator.kcp.io/v1alpha1", "RootShard", "Shard", "FrontProxy", "CacheServer", "VirtualWorkspace", "EtcdCluster",
+				"EtcdBackup", "EtcdBackupSchedule")
 		},
 			"the cluster has no Kubeconfig of operator.kcp.io/v1alpha1: install the definitions"},
-		{"all definitions", func(c *cluster) { c.resources = c.resources[1:] }, "the cluster has no EtcdBackup, EtcdBackupSchedule, EtcdCluster, Kubeconfig, RootShard of"},
+		{"all definitions", func(c *cluster) { c.resources = c.resources[1:] },
+			"the cluster has no CacheServer, EtcdBackup, EtcdBackupSchedule, EtcdCluster, FrontProxy, Kubeconfig, RootShard, Shard, VirtualWorkspace of"},
 		{"cert-manager", func(c *cluster) { c.resources = c.resources[:1] }, "install cert-manager"},
 		{"the operator", func(c *cluster) { c.deployment.Name = "another" }, "getting the Deployment of the operator"},
 		{"a pod", func(c *cluster) { c.deployment.Status.AvailableReplicas = 0 }, "kubectl describe deployment --namespace operators release"},

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
@@ -46,7 +47,8 @@ type installation struct {
 func install(t *testing.T, rs *v1alpha1.RootShard) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster(t, host), operator: cluster(t, asOperator()), name: rs.Name}
-	i.reconciler = &rootshard.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, DefaultImage: image, Namespace: "kcp-operator"}
+	i.reconciler = &rootshard.Reconciler{Environment: component.Environment{Client: i.operator, Live: i.operator, Recorder: i.operator.Events,
+		DefaultImage: image, Namespace: "kcp-operator"}}
 	i.MustCreate(t, rs)
 	return i
 }

@@ -58,7 +58,7 @@ func TestServiceMonitorsAreCreatedWhenTheirKindExists(t *testing.T) {
 	if monitor.GetLabels()["prometheus"] != "main" || !metav1.IsControlledBy(monitor, rs) {
 		t.Errorf("it has the labels %v and the owners %v", monitor.GetLabels(), monitor.GetOwnerReferences())
 	}
-	sent, _ := workload.ServiceMonitor(component(rs))
+	sent, _ := workload.ServiceMonitor(labelledComponent(rs))
 	for _, field := range [][]string{{"spec", "endpoints"}, {"spec", "selector"}} {
 		want, _, _ := unstructured.NestedFieldNoCopy(sent.Object, field...)
 		if got, _, _ := unstructured.NestedFieldNoCopy(monitor.Object, field...); !equality.Semantic.DeepEqual(got, want) {
@@ -115,7 +115,7 @@ func TestNetworkPoliciesAllowTheNecessaryConnections(t *testing.T) {
 	if etcd.Spec.PodSelector.MatchLabels["app.kubernetes.io/instance"] != "closed-etcd" || len(who) != 3 {
 		t.Errorf("it is about %v, and opens %v", etcd.Spec.PodSelector, who)
 	}
-	kcp, _ := workload.NetworkPolicy(component(rs))
+	kcp, _ := workload.NetworkPolicy(labelledComponent(rs))
 	if rules := kcp.Spec.Ingress; len(rules) != 1 || len(rules[0].From) != 0 || len(rules[0].Ports) != 1 || rules[0].Ports[0].Port.String() != "https" {
 		t.Errorf("pods of kcp are open to %+v", rules)
 	}
@@ -126,7 +126,7 @@ func TestNetworkPoliciesAllowTheNecessaryConnections(t *testing.T) {
 	}
 }
 
-// component returns the input from which a RootShard's pods are built.
-func component(rs *v1alpha1.RootShard) *workload.Component {
+// labelledComponent returns the input from which a RootShard's pods are built.
+func labelledComponent(rs *v1alpha1.RootShard) *workload.Component {
 	return builders.Component(builders.Root(rs))
 }

@@ -8,64 +8,31 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// defineShards adds the kind Shard, which belongs to another operator, to the API server for one test.
-func defineShards(t *testing.T) {
-	t.Helper()
-	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "shards.operator.kcp.io"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "operator.kcp.io", Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "shards", Singular: "shard", Kind: "Shard", ListKind: "ShardList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", XPreserveUnknownFields: new(true)}}}},
-		},
-	}
-	options := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}}
-	if _, err := envtest.InstallCRDs(host, options); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := envtest.UninstallCRDs(host, options); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // shardOf returns a Shard that refers to a root shard.
-func shardOf(name string, spec map[string]any) *unstructured.Unstructured {
-	s := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "operator.kcp.io/v1alpha1", "kind": "Shard", "spec": spec}}
-	s.SetNamespace(operatortest.Namespace)
-	s.SetName(name)
+func shardOf(name, root string) *v1alpha1.Shard {
+	s := &v1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
+	s.Spec.RootShard.Reference = &v1alpha1.LocalReference{Name: root}
+	s.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{v1alpha1.EtcdEndpoint("https://etcd-" + name + ":2379")}
 	return s
 }
 
-func to(root string) map[string]any {
-	return map[string]any{"rootShard": map[string]any{"ref": map[string]any{"name": root}}}
-}
-
-// The definition of Shards may be installed later than the operator. D27: a Shard may refer to a missing RootShard.
+// D27: a Shard may refer to a missing RootShard.
 func TestARootShardRemainsWhileShardsReferToIt(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
-	defineShards(t)
 	rs, alone := shard("held"), shard("alone")
-	first, second := shardOf("first", to("held")), shardOf("second", to("held"))
+	first, second := shardOf("first", "held"), shardOf("second", "held")
 	second.SetFinalizers([]string{"example.com/no-answer"})
-	admin.MustCreate(t, rs, alone, first, second, shardOf("nowhere", map[string]any{"rootShard": map[string]any{}}),
-		shardOf("broken", map[string]any{"rootShard": "held"}), shardOf("elsewhere", to("other")))
+	admin.MustCreate(t, rs, alone, first, second, shardOf("elsewhere", "other"))
 	kcptest.Eventually(t, "its Shards are known", func(context.Context) error {
 		operatortest.Read(t, admin, "held", rs)
 		if got := fmt.Sprint(rs.Status.Shards, len(rs.Finalizers)); got != "[{first} {second}] 1" {
@@ -74,7 +41,7 @@ func TestARootShardRemainsWhileShardsReferToIt(t *testing.T) {
 		return nil
 	})
 	// The operator is deleted with its own namespace.
-	own, ofOwn := shard("own"), shardOf("of-own", to("own"))
+	own, ofOwn := shard("own"), shardOf("of-own", "own")
 	own.Namespace = "kcp-operator"
 	ofOwn.SetNamespace(own.Namespace)
 	admin.MustCreate(t, own, ofOwn)

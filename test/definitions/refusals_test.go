@@ -24,6 +24,22 @@ spec:
   username: admin
   validity: 24h
   secretRef: {name: admin}`,
+	"Shard": `
+metadata: {name: west}
+spec:
+  rootShard: {ref: {name: kcp}}
+  etcd: {endpoints: ["http://etcd:2379"]}`,
+	"FrontProxy": `
+metadata: {name: public}
+spec: {rootShard: {ref: {name: kcp}}}`,
+	"CacheServer": `
+metadata: {name: cache}
+spec: {}`,
+	"VirtualWorkspace": `
+metadata: {name: virtual}
+spec:
+  target: {shardRef: {name: west}}
+  external: {hostname: virtual.example.com, port: 6443}`,
 	"EtcdCluster": `
 metadata: {name: etcd}
 spec: {}`,
@@ -93,6 +109,39 @@ var refusals = []struct {
 	{"a certificate for ten minutes", "Kubeconfig", "", "spec: {validity: 10m}", "must be at least 1h"},
 	{"a validity in days", "Kubeconfig", "", "spec: {validity: 1d}", "must be a duration such as 8760h"},
 	{"the same group twice", "Kubeconfig", "", "spec: {groups: [team, team]}", "Duplicate value"},
+
+	{"a name that is too long", "Shard", "", "metadata: {name: a12345678901234567890123456789012345678901}", "the name of a Shard is part of"},
+	{"the name of the root shard in kcp", "Shard", "", "metadata: {name: root}", "root is the name of the root shard in kcp"}, // D32
+	{"the name of its RootShard", "Shard", "", "metadata: {name: kcp}", "would both own an EtcdCluster"},                      // D32
+	{"no RootShard", "Shard", "", "spec: {rootShard: {ref: null}}", "set ref to the name of a RootShard"},                     // D27
+	{"another RootShard", "Shard", "spec: {}", "spec: {rootShard: {ref: {name: other}}}", "the RootShard is immutable"},
+	{"no etcd", "Shard", "", "spec: {etcd: null}", "Required value"},
+	{"another prefix", "Shard", "spec: {etcd: {prefix: /kcp}}", "spec: {etcd: {prefix: /other}}", "prefix is immutable"},
+	{"a certificate that does not exist", "Shard", "", "spec: {certificateTemplates: {root-ca: {}}}", "a Shard has no such certificate"},
+
+	{"a name that is too long", "FrontProxy", "", "metadata: {name: a12345678901234567890123456789012345678901}", "the name of a FrontProxy is part of"},
+	{"no RootShard", "FrontProxy", "", "spec: {rootShard: {ref: null}}", "set ref to the name of a RootShard"},
+	{"two addresses", "FrontProxy", "", "spec: {externalHostname: a.example.com, external: {hostname: b.example.com, port: 443}}", "remove externalHostname"},
+	{"an address without a port", "FrontProxy", "", "spec: {external: {hostname: kcp.example.com}}", "set the port that clients use"},
+	{"a URL as hostname", "FrontProxy", "", "spec: {external: {hostname: 'https://kcp.example.com', port: 443}}", "a hostname has no scheme, no port"},
+	{"a URL as deprecated hostname", "FrontProxy", "", "spec: {externalHostname: 'https://kcp.example.com'}", "a hostname has no scheme and no path"},
+	{"a path without a slash", "FrontProxy", "",
+		"spec: {additionalPathMappings: [{path: things, backend: 'https://things', backend_server_ca: a, proxy_client_cert: b, proxy_client_key: c}]}",
+		"a path begins with /"},
+	{"a backend without TLS", "FrontProxy", "",
+		"spec: {additionalPathMappings: [{path: /things, backend: 'http://things', backend_server_ca: a, proxy_client_cert: b, proxy_client_key: c}]}",
+		"must begin with https://"},
+	{"a certificate that does not exist", "FrontProxy", "", "spec: {certificateTemplates: {client: {}}}", "a FrontProxy has no such certificate"},
+
+	{"a name that is too long", "CacheServer", "", "metadata: {name: a12345678901234567890123456789012345678901}", "the name of a CacheServer is part of"},
+	{"several pods with an embedded etcd", "CacheServer", "", "spec: {replicas: 2}", "more than one pod requires etcd"},
+	{"an etcd that is removed", "CacheServer", "spec: {etcd: {endpoints: ['http://etcd:2379']}}", "spec: {etcd: null}", "etcd cannot be removed"},
+	{"a certificate that does not exist", "CacheServer", "", "spec: {certificateTemplates: {server-ca: {}}}", "a CacheServer has no such certificate"},
+
+	{"a name that is too long", "VirtualWorkspace", "", "metadata: {name: a12345678901234567890123456789012345678901}", "the name of a VirtualWorkspace is part of"},
+	{"no target", "VirtualWorkspace", "", "spec: {target: {shardRef: null}}", "set either rootShardRef or shardRef"},
+	{"two targets", "VirtualWorkspace", "", "spec: {target: {rootShardRef: {name: kcp}}}", "set either rootShardRef or shardRef"},
+	{"a certificate that does not exist", "VirtualWorkspace", "", "spec: {certificateTemplates: {root-ca: {}}}", "a VirtualWorkspace has no such certificate"},
 
 	{"another store", "EtcdBackup", "spec: {}", "spec: {store: {volume: {claimName: other}}}", "because a snapshot is taken once"},
 	{"a name that is too long", "EtcdBackup", "", "metadata: {name: " + strings.Repeat("a", 53) + "}", "at most 52 characters"},
@@ -182,6 +231,8 @@ func TestValidInputIsAccepted(t *testing.T) {
 		{"more endpoints", "RootShard", "spec: {}", "spec: {etcd: {endpoints: ['http://etcd:2379', 'https://other:2379']}}"},
 		{"no certificates, which the operator then makes", "RootShard", "", "spec: {certificates: {}}"},
 		{"an unknown field in the pods, which the operator reports", "RootShard", "", "spec: {deploymentTemplate: {spec: {template: {spec: {priorityClassName: high, containers: [{name: kcp, env: [{name: A, value: b}]}]}}}}}"},
+		{"the empty address of a Go client", "FrontProxy", "", "spec: {external: {hostname: '', port: 0}, externalHostname: kcp.example.com}"}, // D26
+		{"a later etcd", "CacheServer", "spec: {}", "spec: {etcd: {endpoints: ['http://etcd:2379']}, replicas: 2}"},
 		{"the next minor version", "EtcdCluster", "{spec: {version: 3.6.9}, status: {currentVersion: 3.6.9}}", "{spec: {version: 3.7.3}, status: {currentVersion: 3.6.9}}"},
 		{"back from an upgrade that did not begin", "EtcdCluster", "{spec: {version: 3.7.99}, status: {currentVersion: 3.6.9}}", "{spec: {version: 3.6.9}, status: {currentVersion: 3.6.9}}"},
 		{"an earlier patch version", "EtcdCluster", "{spec: {version: 3.7.3}, status: {currentVersion: 3.7.3}}", "{spec: {version: 3.7.2}, status: {currentVersion: 3.7.3}}"},

@@ -7,9 +7,13 @@ import (
 	"strings"
 )
 
-var kindLine = regexp.MustCompile(`^kind: (\w+)$`)
+var (
+	groupLine = regexp.MustCompile(`^apiVersion: ([\w.-]+)/\w+$`)
+	kindLine  = regexp.MustCompile(`^kind: (\w+)$`)
+)
 
-// findExamples returns links from a directory to the first manifest of each kind: a file, or a section of a page.
+// findExamples returns links from a directory to the first manifest of each kind, by group/kind: a file, or a section of a page. The line
+// with the kind of a manifest follows that with its group.
 func findExamples(directory string, files []string) map[string]string {
 	found := map[string]string{}
 	for _, file := range files {
@@ -21,7 +25,7 @@ func findExamples(directory string, files []string) map[string]string {
 		if err != nil {
 			continue
 		}
-		section, inCode := "", false
+		section, group, inCode := "", "", false
 		for _, line := range strings.Split(string(content), "\n") {
 			if strings.HasPrefix(line, "```") {
 				inCode = !inCode
@@ -29,8 +33,11 @@ func findExamples(directory string, files []string) map[string]string {
 			if heading, is := strings.CutPrefix(line, "## "); is && !inCode && filepath.Ext(file) == ".md" {
 				section = "#" + anchorOf(heading)
 			}
-			if kind := kindLine.FindStringSubmatch(line); kind != nil && found[kind[1]] == "" {
-				found[kind[1]] = link + section
+			if is := groupLine.FindStringSubmatch(line); is != nil {
+				group = is[1]
+			}
+			if kind := kindLine.FindStringSubmatch(line); kind != nil && found[group+"/"+kind[1]] == "" {
+				found[group+"/"+kind[1]] = link + section
 			}
 		}
 	}

@@ -46,9 +46,10 @@ func TestExamplesAreFoundInManifestsAndInCodeBlocks(t *testing.T) {
 		return path
 	}
 	found := findExamples(filepath.Join(directory, "reference"), []string{
-		file("one.yaml", "kind: One\n"), file("page.md", "## How to\n```yaml\n## no heading\nkind: One\nkind: Two\n```\n"),
+		file("one.yaml", "apiVersion: a.io/v1\nkind: One\n"),
+		file("page.md", "## How to\n```yaml\n## no heading\napiVersion: a.io/v1\nkind: One\n---\napiVersion: b.io/v1\nkind: One\n```\n"),
 	})
-	if len(found) != 2 || found["One"] != "../one.yaml" || found["Two"] != "../page.md#how-to" {
+	if len(found) != 2 || found["a.io/One"] != "../one.yaml" || found["b.io/One"] != "../page.md#how-to" {
 		t.Errorf("found %v", found)
 	}
 }

@@ -99,7 +99,7 @@ func (r *reference) about(b *strings.Builder, kind object) {
 			facts = append(facts, [2]string{"stored", "in this version"})
 		}
 	}
-	if example := r.examples[kind.Name]; example != "" {
+	if example := r.examples[definition.Group+"/"+kind.Name]; example != "" {
 		facts = append(facts, [2]string{"example", "[" + strings.TrimPrefix(strings.TrimPrefix(example, "../"), "../") + "](" + example + ")"})
 	}
 	b.WriteString("| | |\n|---|---|\n")

@@ -25,7 +25,7 @@ type reference struct {
 	kinds  []schema.GroupKind
 
 	kubernetes string
-	// examples are links to examples, by kind.
+	// examples are links to examples, by group/kind.
 	examples map[string]string
 }
 

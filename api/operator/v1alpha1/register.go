@@ -18,11 +18,15 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
+		&CacheServer{}, &CacheServerList{},
 		&EtcdBackup{}, &EtcdBackupList{},
 		&EtcdBackupSchedule{}, &EtcdBackupScheduleList{},
 		&EtcdCluster{}, &EtcdClusterList{},
+		&FrontProxy{}, &FrontProxyList{},
 		&Kubeconfig{}, &KubeconfigList{},
 		&RootShard{}, &RootShardList{},
+		&Shard{}, &ShardList{},
+		&VirtualWorkspace{}, &VirtualWorkspaceList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -5,10 +5,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RootShard is the first shard of an installation of kcp, which stores the workspace root.
+// RootShard is the first shard of an installation of kcp, which stores the workspace root. Further shards, front proxies and virtual
+// workspaces refer to it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:categories=kcp,shortName=rshard
 // +kubebuilder:printcolumn:name="Hostname",type=string,JSONPath=`.spec.external.hostname`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.status.pods`
@@ -44,7 +46,7 @@ type RootShardSpec struct {
 	// CertificateTemplates customize certificates of the root shard, by name.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'peer-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, peer-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
 	// Proxy has no effect: it configured a front proxy for connections of the operator, which now connects to the shard directly.
 	//
@@ -65,21 +67,8 @@ type CommonShardSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.startsWith('https://')",message="must begin with https://"
 	ShardBaseURL string `json:"shardBaseURL,omitempty"`
-	// Etcd selects the etcd that stores the data.
+	// Etcd selects the etcd that stores the data. Each shard needs its own, or its own prefix.
 	Etcd EtcdConfig `json:"etcd"`
-	// Image of the server.
-	//
-	// +optional
-	Image *ImageSpec `json:"image,omitempty"`
-	// Replicas is the number of pods. Unset: 2, unless an autoscaler has set another number.
-	//
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Replicas *int32 `json:"replicas,omitempty"`
-	// Resources of each pod. They override the defaults: requests of 1 CPU and 1Gi, and limits of 2 CPU and 2Gi.
-	//
-	// +optional
-	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// Audit configures audit logging.
 	//
 	// +optional
@@ -92,18 +81,11 @@ type CommonShardSpec struct {
 	//
 	// +optional
 	Auth *AuthSpec `json:"auth,omitempty"`
-	// KCPVirtualWorkspace names the VirtualWorkspace that serves the virtual workspaces. Unset: the shard does.
+	// KCPVirtualWorkspace names the VirtualWorkspace that serves the virtual workspaces of the shard. Its target must be this shard. Unset:
+	// the shard serves them itself.
 	//
 	// +optional
 	KCPVirtualWorkspace *LocalReference `json:"kcpVirtualWorkspace,omitempty"`
-	// ServiceTemplate customizes the Service.
-	//
-	// +optional
-	ServiceTemplate *ServiceTemplate `json:"serviceTemplate,omitempty"`
-	// DeploymentTemplate customizes the workload and its pods.
-	//
-	// +optional
-	DeploymentTemplate *DeploymentTemplate `json:"deploymentTemplate,omitempty"`
 	// CABundleSecretRef names a Secret whose tls.crt has additional CAs to trust for server certificates.
 	//
 	// +optional
@@ -112,45 +94,8 @@ type CommonShardSpec struct {
 	//
 	// +optional
 	ClientCABundleRef *LocalReference `json:"clientCABundleRef,omitempty"`
-	// Logging configures logging.
-	//
-	// +optional
-	Logging *LoggingSpec `json:"logging,omitempty"`
-	// PDB configures the PodDisruptionBudget, which allows the eviction of one pod at a time if there are two or more.
-	//
-	// +optional
-	PDB *PDBSpec `json:"pdb,omitempty"`
-	// Monitoring of the pods.
-	//
-	// +optional
-	Monitoring *MonitoringSpec `json:"monitoring,omitempty"`
-	// NetworkPolicy of the pods. Unset: none is created.
-	//
-	// +optional
-	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 
-	ExtraSpec `json:",inline"`
-}
-
-// ExtraSpec has additions to the container of a component.
-type ExtraSpec struct {
-	// ExtraArgs are added to the command line.
-	//
-	// +optional
-	// +listType=atomic
-	ExtraArgs []string `json:"extraArgs,omitempty"`
-	// ExtraVolumes are added to the pods.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	ExtraVolumes []corev1.Volume `json:"extraVolumes,omitempty"`
-	// ExtraVolumeMounts are added to the container.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=mountPath
-	ExtraVolumeMounts []corev1.VolumeMount `json:"extraVolumeMounts,omitempty"`
+	ComponentSpec `json:",inline"`
 }
 
 // RootShardProxySpec is accepted for compatibility with existing manifests, and has no effect.
@@ -211,55 +156,14 @@ type EmbeddedCacheConfig struct {
 
 // RootShardStatus is the observed state of the root shard.
 type RootShardStatus struct {
-	// ObservedGeneration is the generation of the spec that the status describes.
-	//
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase summarizes the conditions.
-	//
-	// +optional
-	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady, ReferenceValid,
-	// RolloutHeld and Rotating.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	ComponentStatus `json:",inline"`
+
 	// Shards of the installation that refer to this root shard.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Shards []ShardReference `json:"shards,omitempty"`
-	// Image with which pods were last ready. A new version of the operator with another default image does not change it; only spec.image
-	// does. An image with which no pod became ready is not recorded: when spec.image no longer names it, pods run this image again.
-	//
-	// +optional
-	Image string `json:"image,omitempty"`
-	// Version that pods have run, if the tag of their image is a version. kcp can be upgraded from it to the next minor version, and cannot
-	// skip a minor version or be downgraded, unless the annotation operator.kcp.io/allow-version names the new version.
-	//
-	// +optional
-	Version string `json:"version,omitempty"`
-	// Pods is the number of ready pods and of all pods, such as 2/2.
-	//
-	// +optional
-	Pods string `json:"pods,omitempty"`
-	// URL of kcp for clients outside of the cluster.
-	//
-	// +optional
-	URL string `json:"url,omitempty"`
-	// Certificates of the shard, and when they expire.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	Certificates []CertificateStatus `json:"certificates,omitempty"`
-	// Renewed is the value of the annotation operator.kcp.io/renew with which certificates were last renewed.
-	//
-	// +optional
-	Renewed string `json:"renewed,omitempty"`
 }
 
 // ShardReference names a shard of the installation.

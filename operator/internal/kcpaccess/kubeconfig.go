@@ -41,3 +41,32 @@ func Secret(namespace, name string, labels map[string]string, k Kubeconfig) (*co
 		Data:       map[string][]byte{Key: content},
 	}, nil
 }
+
+// Files has the content of a kubeconfig that names files.
+type Files struct {
+	URL string
+	// Certificate and CertificateKey may be empty.
+	Certificate, CertificateKey, Authorities string
+}
+
+// FilesSecret builds the Secret with a kubeconfig that names files.
+func FilesSecret(namespace, name string, labels map[string]string, f Files) (*corev1.Secret, error) {
+	const current = "kcp"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[current] = &clientcmdapi.Cluster{Server: f.URL, CertificateAuthority: f.Authorities}
+	context := &clientcmdapi.Context{Cluster: current}
+	if f.Certificate != "" {
+		config.AuthInfos[current] = &clientcmdapi.AuthInfo{ClientCertificate: f.Certificate, ClientKey: f.CertificateKey}
+		context.AuthInfo = current
+	}
+	config.Contexts[current], config.CurrentContext = context, current
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{Key: content},
+	}, nil
+}

@@ -50,17 +50,24 @@ func (r Roles) bindings() map[string]*rbacv1.ClusterRoleBinding {
 	return all
 }
 
-// Bind creates and updates the role bindings of a group in a workspace, and deletes its others. Without roles, it deletes all.
+// Bind creates and updates the role bindings of a group in a workspace, and deletes its others. Without roles, it deletes all. Credentials
+// are those for the root shard; another shard may hold the workspace.
 func Bind(ctx context.Context, credentials Credentials, workspace string, roles Roles) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client, err := rbac.NewForConfig(&rest.Config{
-		Host:      credentials.URL + "/clusters/" + workspace,
-		UserAgent: "kcp-operator",
-		TLSClientConfig: rest.TLSClientConfig{
-			CertData: credentials.Certificate, KeyData: credentials.CertificateKey, CAData: credentials.Authorities,
-		},
-	})
+	config := &rest.Config{UserAgent: "kcp-operator", TLSClientConfig: rest.TLSClientConfig{
+		CertData: credentials.Certificate, KeyData: credentials.CertificateKey, CAData: credentials.Authorities,
+	}}
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	shard, cluster, err := locate(ctx, transport, credentials.URL, workspace)
+	if err != nil {
+		return fmt.Errorf("looking for the workspace %s: %w", workspace, err)
+	}
+	config.Host = shard + "/clusters/" + cluster
+	client, err := rbac.NewForConfigAndClient(config, transport)
 	if err != nil {
 		return err
 	}

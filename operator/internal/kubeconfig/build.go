@@ -71,12 +71,34 @@ func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certifi
 	})
 }
 
-// secret builds the Secret with the kubeconfig. All contexts except external have the URL of the shard inside of the cluster.
-func secret(k *v1alpha1.Kubeconfig, root *shard.Shard, pair map[string][]byte, authorities []byte) (*corev1.Secret, error) {
-	base, path := root.BaseURL(), "/clusters/"+workspace(k)
+// endpoint is the server that a kubeconfig points at.
+type endpoint struct {
+	// shard is the URL of a shard inside of the cluster. Empty: the target is a front proxy, with the URL service inside of the cluster.
+	shard, service string
+	// external is the URL outside of the cluster. Shards other than the root shard have none.
+	external string
+	// bundle is the Secret with the CAs of the server.
+	bundle string
+}
+
+// contexts returns the URLs of a kubeconfig by the names of contexts. path is the one of the workspace.
+func (e endpoint) contexts(path string) map[string]string {
+	all := map[string]string{}
+	if e.shard == "" {
+		all["default"], all["base"], all["internal"] = e.external+path, e.external, e.service+path
+	} else {
+		all["default"], all["base"], all["shard-base"] = e.shard+path, e.shard, e.shard
+	}
+	if e.external != "" {
+		all["external"] = e.external + path
+	}
+	return all
+}
+
+// secret builds the Secret with the kubeconfig.
+func secret(k *v1alpha1.Kubeconfig, e endpoint, pair map[string][]byte, authorities []byte) (*corev1.Secret, error) {
 	return kcpaccess.Secret(k.Namespace, k.Spec.SecretRef.Name, labels(k), kcpaccess.Kubeconfig{
 		User: k.Spec.Username, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey], Authorities: authorities,
-		Contexts: map[string]string{"default": base + path, "base": base, "shard-base": base, "external": root.ExternalURL() + path},
-		Current:  "default",
+		Contexts: e.contexts("/clusters/" + workspace(k)), Current: "default",
 	})
 }

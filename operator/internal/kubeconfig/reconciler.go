@@ -20,7 +20,7 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=kubeconfigs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=kubeconfigs/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=kubeconfigs/finalizers,verbs=update
-// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards;shards;frontproxies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=cert-manager.io,resources=issuers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
@@ -56,10 +56,12 @@ type Reconciler struct {
 type scope struct {
 	*Reconciler
 	kubeconfig *v1alpha1.Kubeconfig
-	// rs is the target; root is its form for builders of objects.
-	rs     *v1alpha1.RootShard
-	root   *shard.Shard
-	report *conditions.Report
+	// rs is the RootShard of the target; root is its form for builders of objects.
+	rs   *v1alpha1.RootShard
+	root *shard.Shard
+	// endpoint is the target.
+	endpoint endpoint
+	report   *conditions.Report
 	// after is the time until the renewal of the certificate is overdue.
 	after time.Duration
 }

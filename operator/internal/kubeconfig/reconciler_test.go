@@ -199,11 +199,11 @@ func TestRolesWaitForKCP(t *testing.T) {
 	expect(t, k, "Ready", metav1.ConditionFalse, "connection refused")
 }
 
-func TestUnsupportedTargetsAreReported(t *testing.T) {
+func TestMissingTargetsAreReported(t *testing.T) {
 	k := admin()
 	k.Spec.Target = v1alpha1.KubeconfigTarget{FrontProxyRef: &v1alpha1.LocalReference{Name: "front"}}
 	w := newWorld(t, k)
-	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "spec.target.frontProxyRef")
+	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "spec.target.frontProxyRef: there is no FrontProxy front")
 	k = admin()
 	k.Spec.Target.RootShardRef.Name = "gone"
 	w = newWorld(t, k)

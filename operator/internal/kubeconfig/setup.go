@@ -15,6 +15,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -37,6 +38,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Certificate{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAt)).
+		Watches(&v1alpha1.Shard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAtKind("Shard"))).
+		Watches(&v1alpha1.FrontProxy{}, handler.EnqueueRequestsFromMapFunc(r.pointingAtKind("FrontProxy"))).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.issuedBy)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofSecret)).
 		Complete(r)
@@ -74,15 +77,30 @@ func secretsOf(object client.Object) []string {
 	return []string{certificateName(k), k.Spec.SecretRef.Name}
 }
 
+// indirect is in the index of Kubeconfigs whose target is not a RootShard. They depend on the RootShard of the target, too.
+const indirect = "*"
+
 func targetOf(object client.Object) []string {
-	if ref := object.(*v1alpha1.Kubeconfig).Spec.Target.RootShardRef; ref != nil {
-		return []string{ref.Name}
+	switch t := object.(*v1alpha1.Kubeconfig).Spec.Target; {
+	case t.RootShardRef != nil:
+		return []string{t.RootShardRef.Name}
+	case t.ShardRef != nil:
+		return []string{indirect, "Shard/" + t.ShardRef.Name}
+	case t.FrontProxyRef != nil:
+		return []string{indirect, "FrontProxy/" + t.FrontProxyRef.Name}
 	}
 	return nil
 }
 
 func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconcile.Request {
-	return r.find(ctx, rs.GetNamespace(), targetIndex, rs.GetName())
+	return append(r.find(ctx, rs.GetNamespace(), targetIndex, rs.GetName()), r.find(ctx, rs.GetNamespace(), targetIndex, indirect)...)
+}
+
+// pointingAtKind returns a function for requests for the Kubeconfigs whose target is an object of a kind.
+func (r *Reconciler) pointingAtKind(kind string) handler.MapFunc {
+	return func(ctx context.Context, object client.Object) []reconcile.Request {
+		return r.find(ctx, object.GetNamespace(), targetIndex, kind+"/"+object.GetName())
+	}
 }
 
 func issuersOf(object client.Object) []string {
@@ -96,8 +114,10 @@ func (r *Reconciler) issuedBy(ctx context.Context, issuer client.Object) []recon
 // ofSecret returns requests for the Kubeconfigs that a Secret belongs to, or whose target it belongs to, such as a CA bundle.
 func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
-	if target := secret.GetLabels()[shard.RootLabel]; target != "" {
-		requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, target)...)
+	for label, prefix := range map[string]string{shard.RootLabel: "", shard.FurtherLabel: "Shard/", installation.ProxyLabel: "FrontProxy/"} {
+		if target := secret.GetLabels()[label]; target != "" {
+			requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, prefix+target)...)
+		}
 	}
 	return requests
 }

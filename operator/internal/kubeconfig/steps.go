@@ -3,6 +3,9 @@ package kubeconfig
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"net"
+	"strconv"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,36 +17,74 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// target gets the RootShard that the kubeconfig points at.
-func (s *scope) target(ctx context.Context) error {
-	t := s.kubeconfig.Spec.Target
+// target gets the server that the kubeconfig points at, and its RootShard.
+func (s *scope) target(ctx context.Context) (err error) {
+	t, namespace := s.kubeconfig.Spec.Target, s.kubeconfig.Namespace
+	status := &s.kubeconfig.Status
 	switch {
 	case t.RootShardRef != nil:
-		s.kubeconfig.Status.TargetName = "RootShard/" + t.RootShardRef.Name
-		rs := &v1alpha1.RootShard{}
-		err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: t.RootShardRef.Name}, rs)
-		if apierrors.IsNotFound(err) {
-			return conditions.Stall("ReferenceNotFound", "spec.target.rootShardRef: there is no RootShard %s: create it", t.RootShardRef.Name)
-		}
-		if err != nil {
+		status.TargetName = "RootShard/" + t.RootShardRef.Name
+		if err := s.rootShard(ctx, "target.rootShardRef", t.RootShardRef); err != nil {
 			return err
 		}
-		s.rs, s.root = rs, shard.Root(rs)
+		s.endpoint = endpoint{shard: s.root.BaseURL(), external: s.root.ExternalURL(), bundle: s.root.ServerBundle()}
 		return nil
 	case t.ShardRef != nil:
-		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
-		return conditions.Stall("NotSupported", "spec.target.shardRef: this operator does not support the kind Shard: use rootShardRef")
+		status.TargetName = "Shard/" + t.ShardRef.Name
+		sh := &v1alpha1.Shard{}
+		if err := s.get(ctx, "shardRef", "Shard", t.ShardRef.Name, sh); err != nil {
+			return err
+		}
+		if err := s.rootShard(ctx, "rootShard.ref of Shard "+sh.Name, sh.Spec.RootShard.Reference); err != nil {
+			return err
+		}
+		further := shard.Further(sh, s.rs)
+		s.endpoint = endpoint{shard: further.BaseURL(), bundle: further.ServerBundle()}
+		return nil
 	case t.FrontProxyRef != nil:
-		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
-		return conditions.Stall("NotSupported", "spec.target.frontProxyRef: this operator does not support the kind FrontProxy: use rootShardRef")
+		status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
+		f := &v1alpha1.FrontProxy{}
+		if err := s.get(ctx, "frontProxyRef", "FrontProxy", t.FrontProxyRef.Name, f); err != nil {
+			return err
+		}
+		if err := s.rootShard(ctx, "rootShard.ref of FrontProxy "+f.Name, f.Spec.RootShard.Reference); err != nil {
+			return err
+		}
+		host, port := installation.ProxyAddress(f, s.rs)
+		service := fmt.Sprintf("%s.%s.svc.%s", installation.ProxyWorkload(f.Name), namespace, cmp.Or(s.rs.Spec.ClusterDomain, "cluster.local"))
+		s.endpoint = endpoint{external: address(host, port), service: address(service, port), bundle: installation.ProxyBundle(f.Name)}
+		return nil
 	default:
-		return conditions.Stall("NoTarget", "spec.target is empty: set rootShardRef")
+		return conditions.Stall("NoTarget", "spec.target is empty: set rootShardRef, shardRef or frontProxyRef")
 	}
+}
+
+func address(host string, port uint32) string {
+	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
+}
+
+// rootShard gets the RootShard in a field of a spec.
+func (s *scope) rootShard(ctx context.Context, field string, ref *v1alpha1.LocalReference) error {
+	rs, err := installation.Root(ctx, s.Client, s.kubeconfig.Namespace, field, ref)
+	if err == nil {
+		s.rs, s.root = rs, shard.Root(rs)
+	}
+	return err
+}
+
+// get gets a target.
+func (s *scope) get(ctx context.Context, field, kind, name string, into client.Object) error {
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return conditions.Stall("ReferenceNotFound", "spec.target.%s: there is no %s %s: create it", field, kind, name)
+	}
+	return err
 }
 
 // certificate requests the client certificate, and waits for it.
@@ -94,11 +135,11 @@ func (s *scope) secret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	authorities, err := read(ctx, s.Client, s.kubeconfig.Namespace, s.root.ServerBundle())
+	authorities, err := read(ctx, s.Client, s.kubeconfig.Namespace, s.endpoint.bundle)
 	if err != nil {
 		return err
 	}
-	wanted, err := secret(s.kubeconfig, s.root, pair, authorities[corev1.TLSCertKey])
+	wanted, err := secret(s.kubeconfig, s.endpoint, pair, authorities[corev1.TLSCertKey])
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, list := range []client.ObjectList{
-		&v1alpha1.RootShardList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{},
+		&v1alpha1.RootShardList{}, &v1alpha1.ShardList{}, &v1alpha1.FrontProxyList{}, &v1alpha1.CacheServerList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{},
 		&certmanager.CertificateList{},
 	} {
 		if c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy) != nil {
@@ -78,6 +78,12 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 	switch o := object.(type) {
 	case *v1alpha1.RootShard:
 		tellConditions("RootShard", o, o.Status.Conditions, metrics)
+	case *v1alpha1.Shard:
+		tellConditions("Shard", o, o.Status.Conditions, metrics)
+	case *v1alpha1.FrontProxy:
+		tellConditions("FrontProxy", o, o.Status.Conditions, metrics)
+	case *v1alpha1.CacheServer:
+		tellConditions("CacheServer", o, o.Status.Conditions, metrics)
 	case *v1alpha1.Kubeconfig:
 		tellConditions("Kubeconfig", o, o.Status.Conditions, metrics)
 	case *v1alpha1.EtcdCluster:

@@ -59,8 +59,20 @@ func New(objects ...client.Object) *Cluster {
 		}
 	}
 	return At(withReads(fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(objects...).WithTypeConverters(converters()...).
-		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
-			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
+		WithStatusSubresource(
+			&v1alpha1.RootShard{},
+			&v1alpha1.Shard{},
+			&v1alpha1.FrontProxy{},
+			&v1alpha1.CacheServer{},
+			&v1alpha1.VirtualWorkspace{},
+			&v1alpha1.Kubeconfig{},
+			&v1alpha1.EtcdCluster{},
+			&v1alpha1.EtcdBackup{},
+			&v1alpha1.EtcdBackupSchedule{},
+			&batchv1.Job{},
+			&certmanager.Certificate{},
+			&appsv1.StatefulSet{},
+		).
 		Build()))
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -89,6 +90,13 @@ func (c *Cluster) sign(t testing.TB, certificate *certmanager.Certificate, befor
 	}
 	if template.IsCA {
 		template.KeyUsage |= x509.KeyUsageCertSign
+	}
+	for _, uri := range certificate.Spec.URIs {
+		parsed, err := url.Parse(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, parsed)
 	}
 	parent, signer, chain := template, key, []byte(nil)
 	if issuer.Spec.CA != nil {

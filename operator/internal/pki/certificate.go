@@ -34,7 +34,9 @@ type Request struct {
 	Organizations []string
 	DNSNames      []string
 	IPAddresses   []string
-	Usages        []certmanager.KeyUsage
+	// URIs say which peer of an installation a client is.
+	URIs   []string
+	Usages []certmanager.KeyUsage
 	// Authority requests a CA certificate.
 	Authority bool
 	// KeepKey keeps the key on renewal, for certificates that others trust by their key.
@@ -64,7 +66,7 @@ func Certificate(r Request) *certmanager.Certificate {
 	c := &certmanager.Certificate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: r.Labels},
 		Spec: certmanager.CertificateSpec{
-			CommonName: r.CommonName, DNSNames: union(r.DNSNames), IPAddresses: union(r.IPAddresses), SecretName: r.Name,
+			CommonName: r.CommonName, DNSNames: union(r.DNSNames), IPAddresses: union(r.IPAddresses), URIs: r.URIs, SecretName: r.Name,
 			SecretTemplate: &certmanager.CertificateSecretTemplate{Labels: r.Labels}, IssuerRef: r.Issuer, IsCA: r.Authority, Usages: r.Usages,
 			Duration:   &metav1.Duration{Duration: duration},
 			PrivateKey: &certmanager.CertificatePrivateKey{Algorithm: "RSA", Size: 4096, Encoding: "PKCS1", RotationPolicy: "Always"},

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
-	"github.com/kcplane/kcp/operator/internal/rootshard"
 )
 
 // pair returns a self-signed certificate for servers and clients on this machine, and its key.
@@ -97,26 +97,26 @@ func TestAnEtcdIsCheckedWithTheCertificateInTheSpec(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		endpoints []string
-		change    func(*rootshard.EtcdTarget)
+		change    func(*component.EtcdTarget)
 		want      []string // parts of the error; none if it answers
 	}{
 		{"it answers", []string{there}, nil, nil},
 		{"one of two endpoints answers", []string{nowhere, there}, nil, nil},
 		{"nothing listens", []string{nowhere}, nil, []string{nowhere + ": ", "connection refused"}},
 		{"it accepts connections and does not answer", []string{"https://" + silent.Addr().String()}, nil, []string{silent.Addr().String() + ": no answer within 5s"}},
-		{"without a certificate", []string{there}, func(q *rootshard.EtcdTarget) { q.Certificate, q.Key = nil, nil }, []string{there + ": ", "certificate required"}},
-		{"with a certificate of another CA", []string{there}, func(q *rootshard.EtcdTarget) { q.Certificate, q.Key = foreign, foreignKey }, []string{there + ": ", "remote error: tls"}},
-		{"with another CA for the server", []string{there}, func(q *rootshard.EtcdTarget) { q.Authorities = foreign }, []string{there + ": ", "certificate signed by unknown authority"}},
-		{"with an invalid key", []string{there}, func(q *rootshard.EtcdTarget) { q.Key = []byte("key") }, []string{"client certificate: "}},
+		{"without a certificate", []string{there}, func(q *component.EtcdTarget) { q.Certificate, q.Key = nil, nil }, []string{there + ": ", "certificate required"}},
+		{"with a certificate of another CA", []string{there}, func(q *component.EtcdTarget) { q.Certificate, q.Key = foreign, foreignKey }, []string{there + ": ", "remote error: tls"}},
+		{"with another CA for the server", []string{there}, func(q *component.EtcdTarget) { q.Authorities = foreign }, []string{there + ": ", "certificate signed by unknown authority"}},
+		{"with an invalid key", []string{there}, func(q *component.EtcdTarget) { q.Key = []byte("key") }, []string{"client certificate: "}},
 		{"a name that does not exist", []string{"https://etcd.invalid:2379"}, nil, []string{"https://etcd.invalid:2379: ", "etcd.invalid"}},
 		{"a Service of the namespace", []string{"https://etcd:2379"}, nil, []string{"https://etcd:2379: ", "etcd.team.svc"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			q := rootshard.EtcdTarget{Endpoints: test.endpoints, Namespace: "team", Prefix: "/registry", Certificate: certificate, Key: key, Authorities: certificate}
+			q := component.EtcdTarget{Endpoints: test.endpoints, Namespace: "team", Prefix: "/registry", Certificate: certificate, Key: key, Authorities: certificate}
 			if test.change != nil {
 				test.change(&q)
 			}
-			err := rootshard.CheckEtcd(t.Context(), q)
+			err := component.CheckEtcd(t.Context(), q)
 			if (err == nil) != (len(test.want) == 0) {
 				t.Fatalf("got %v", err)
 			}
@@ -133,7 +133,7 @@ func TestAnExternalEtcdIsReadyOnlyWhenItAnswers(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	answers := make(chan error)
-	etcds := &rootshard.EtcdChecker{Ask: func(_ context.Context, q rootshard.EtcdTarget) error {
+	etcds := &component.EtcdChecker{Ask: func(_ context.Context, q component.EtcdTarget) error {
 		if strings.Join(q.Endpoints, " ") != "https://etcd:2379" || q.Namespace != operatortest.Namespace {
 			t.Errorf("asked is %+v", q)
 		}
@@ -212,7 +212,7 @@ func TestOnlyPodsWithTheEtcdInTheSpecProveThatItIsAvailable(t *testing.T) {
 			rs := external()
 			rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
 			w := newWorld(rs, secret("etcd", credentials()), secret("another", credentials()))
-			w.reconciler.EtcdChecker = &rootshard.EtcdChecker{}
+			w.reconciler.EtcdChecker = &component.EtcdChecker{}
 			expect(t, w.settle(t), "EtcdReady", metav1.ConditionTrue, "", "")
 			rs = operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 			change(t, w, rs)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
@@ -39,7 +40,7 @@ type installation struct {
 func newInstallation(objects ...client.Object) *installation {
 	c := operatortest.New(objects...)
 	bind := func(context.Context, kcpaccess.Credentials, string, kcpaccess.Roles) error { return nil }
-	return &installation{Cluster: c, shard: &rootshard.Reconciler{Client: c, Live: c, Recorder: c.Events, DefaultImage: image},
+	return &installation{Cluster: c, shard: &rootshard.Reconciler{Environment: component.Environment{Client: c, Live: c, Recorder: c.Events, DefaultImage: image}},
 		clients: &kubeconfig.Reconciler{Client: c, Live: c, Recorder: c.Events, Bind: bind}}
 }
 

@@ -3,18 +3,16 @@ package rootshard
 
 import (
 	"context"
-	"strings"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/installation"
+	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
@@ -35,45 +33,24 @@ import (
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// dependencies of a RootShard, in order. The condition Ready has the message of the first one that is not met.
-var dependencies = []string{
+// prerequisites are the conditions of a RootShard without which pods are not changed, in order. The condition Ready has the message of the
+// first one that is not met.
+var prerequisites = []string{
 	v1alpha1.ConditionReferenceValid, v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady,
-	v1alpha1.ConditionAvailable, conditions.Rest,
 }
-
-// again is the interval of checks for changes that no watch reports.
-const again = 30 * time.Second
 
 // Reconciler reconciles RootShards.
 type Reconciler struct {
-	client.Client
-	// Live bypasses the cache. With an outdated status from the cache, a necessary write of the status could be skipped.
-	Live     client.Reader
-	Recorder events.EventRecorder
-	// DefaultImage is the image of shards whose spec has none, as repository:tag.
-	DefaultImage string
-	// Namespace is the namespace of the operator. Empty: unknown.
-	Namespace string
-	// Pods are the limits of this installation for pods.
-	Pods workload.Security
-	// Shards finds the Shards that refer to RootShards. Nil: there are none.
-	Shards *Shards
-	// EtcdChecker checks external etcds. Nil: they count as available.
-	EtcdChecker *EtcdChecker
+	component.Environment
 }
 
 // scope is the state of one reconciliation of a RootShard.
 type scope struct {
-	*Reconciler
-	rs     *v1alpha1.RootShard
-	shard  *shard.Shard
-	report *conditions.Report
-	// set is the applied StatefulSet, or nil.
-	set *appsv1.StatefulSet
-	// after is the time until the next reconciliation that no watch triggers, such as the time until the renewal of a certificate is overdue.
-	after    time.Duration
-	rotation rotation
-	found    map[string]*corev1.Secret
+	component.Scope
+	rs    *v1alpha1.RootShard
+	shard *shard.Shard
+	// peers are the CAs of the certificates of other processes of the installation.
+	peers map[string][]byte
 }
 
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
@@ -86,57 +63,119 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
-	result, err := r.updateFinalizer(ctx, rs)
-	if err != nil {
+	if err := r.updateFinalizer(ctx, rs); err != nil {
 		return ctrl.Result{}, err
 	}
 	before.ObjectMeta = rs.ObjectMeta // updateFinalizer may have changed it
 	if !rs.DeletionTimestamp.IsZero() {
 		r.deleting(rs)
-		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
+		return ctrl.Result{}, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
 	}
-	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...),
-		found: map[string]*corev1.Secret{}}
-	s.reconcile(ctx)
-	s.summarize()
-	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
+	s, err := r.scope(ctx, rs)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
+	s.reconcile(ctx)
+	s.Ignored(withoutEffect(&rs.Spec))
+	rs.Status.URL = s.shard.ExternalURL()
+	return s.End(ctx, before, before.Status.Conditions)
+}
+
+func (r *Reconciler) scope(ctx context.Context, rs *v1alpha1.RootShard) (*scope, error) {
+	built, err := shard.Root(rs), error(nil)
+	if built.Sharded, err = r.sharded(ctx, rs, built); err != nil {
+		return nil, err
+	}
+	built.Cache = installation.Cache(rs)
+	s := &scope{rs: rs, shard: built, Scope: component.Scope{
+		Environment: &r.Environment, Owner: rs, Spec: &rs.Spec.ComponentSpec, Status: &rs.Status.ComponentStatus,
+		Workload: built.WorkloadName(), Container: shard.Container, Labels: built.Labels(), Selector: built.Selector(),
+		Prerequisites: prerequisites,
+	}}
+	s.Begin()
+	return s, nil
 }
 
 // reconcile takes the steps. A step that waits or fails blocks only the steps that need its result.
 func (s *scope) reconcile(ctx context.Context) {
-	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
-	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
-	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
-	s.report.Set(conditions.Rest, s.maintainPods(ctx))
+	cache := installation.CheckCache(ctx, s.Client, s.rs, s.shard.Cache) // certificates need its template
+	s.Report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
+	s.Report.Set(v1alpha1.ConditionEtcdReady, s.UseEtcd(ctx, s.rs.Spec.Etcd, s.rs.Spec.ClusterDomain))
+	s.shard.Etcd = s.Etcd
+	s.Report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
+	s.Report.Set(v1alpha1.ConditionReferenceValid, cache)
+	s.Report.Set(conditions.Rest, s.MaintainPods(ctx))
 	unmade := s.secrets(ctx)
-	s.report.Set(v1alpha1.ConditionCertificatesReady, unmade)
-	s.workload(ctx, unmade == nil)
-	s.report.Set(v1alpha1.ConditionEtcdReady, s.checkEtcd(ctx))
+	s.Report.Set(v1alpha1.ConditionCertificatesReady, unmade)
+	s.Run(ctx, unmade == nil, s.build)
+	s.Report.Set(v1alpha1.ConditionEtcdReady, s.CheckEtcd(ctx))
 	if unmade == nil {
-		s.reportRotation() // after workload, because an error that blocks replacing pods is reported first
+		s.ReportRotation() // after Run, because an error that blocks replacing pods is reported first
 	}
-	s.available(ctx)
+	s.Available(ctx)
 }
 
-func (s *scope) summarize() {
-	status := &s.rs.Status
-	s.report.Write(&status.Conditions, s.rs.Generation)
-	if fields := withoutEffect(&s.rs.Spec); len(fields) > 0 && status.ObservedGeneration != s.rs.Generation {
-		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "FieldsIgnored", "Check",
-			"these fields are accepted for compatibility and have no effect: %s",
-			strings.Join(fields, "; "))
+func (s *scope) build(image string, replicas *int32) *workload.Component {
+	s.shard.Image, s.shard.Replicas, s.shard.Inputs = image, replicas, s.Inputs
+	return shard.Component(s.shard)
+}
+
+// certificates applies the CAs and the certificates of the shard.
+func (s *scope) certificates(ctx context.Context) error {
+	spec := s.rs.Spec.Certificates
+	issuers, authorities := shard.Authorities(s.shard, spec)
+	err := s.Certificates(ctx, component.Certificates{Issuers: issuers, Authorities: authorities, Leaves: shard.Leaves(s.shard),
+		Unwanted: shard.Unwanted(s.shard, spec), Others: s.others(), Field: s.issuerField})
+	if given := s.Authority(ctx, spec); given != nil {
+		return given
 	}
-	status.ObservedGeneration = s.rs.Generation
-	status.URL = s.shard.ExternalURL()
-	switch {
-	case s.report.Met(v1alpha1.ConditionAvailable):
-		status.Phase = v1alpha1.PhaseRunning
-	case s.report.Stalled():
-		status.Phase = v1alpha1.PhaseFailed
-	default:
-		status.Phase = v1alpha1.PhaseProvisioning
+	return err
+}
+
+// others returns the issuers of other objects of the operator.
+func (s *scope) others() []string {
+	if s.shard.Cache == nil {
+		return nil
 	}
+	return []string{s.shard.Cache.Issuer}
+}
+
+// issuerField returns the field that names the issuer of a certificate.
+func (s *scope) issuerField(certificate string) string {
+	for name, template := range s.rs.Spec.CertificateTemplates {
+		names := s.shard.Leaf(name) == certificate || name == "root-ca" && certificate == s.rs.Name+"-ca"
+		if names && pki.IssuerOf(&template) != nil {
+			return "spec.certificateTemplates[" + name + "].spec.issuerRef"
+		}
+	}
+	return "spec.certificates.issuerRef"
+}
+
+// references checks the objects in the spec.
+func (s *scope) references(ctx context.Context) error {
+	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
+		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove "+
+			"the field, and the shard serves virtual workspaces")
+	}
+	if err := installation.CheckEtcd(ctx, s.Client, s.rs); err != nil {
+		return err
+	}
+	return s.References(ctx, shard.References(s.shard))
+}
+
+// withoutEffect returns the fields that are set and have no effect, with the reason.
+func withoutEffect(spec *v1alpha1.RootShardSpec) []string {
+	var fields []string
+	add := func(set bool, field string) {
+		if set {
+			fields = append(fields, field)
+		}
+	}
+	add(spec.Proxy != nil, "spec.proxy: the operator connects to the shard directly")
+	add(spec.Cache != nil && spec.Cache.Embedded != nil, "spec.cache.embedded: the root shard contains the cache")
+	if auth := spec.Auth; auth != nil {
+		add(auth.OIDC != nil && auth.OIDC.ClientSecret != "", "spec.auth.oidc.clientSecret: the server does not need it")
+		add(len(auth.DropGroups)+len(auth.PassOnGroups) > 0, "spec.auth.dropGroups and passOnGroups: they apply to front proxies")
+	}
+	return fields
 }

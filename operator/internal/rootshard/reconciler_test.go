@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
 )
@@ -53,7 +54,7 @@ type world struct {
 
 func newWorld(objects ...client.Object) *world {
 	c := operatortest.New(objects...)
-	return &world{Cluster: c, reconciler: &rootshard.Reconciler{Client: c, Live: c, Recorder: c.Events, DefaultImage: image}}
+	return &world{Cluster: c, reconciler: &rootshard.Reconciler{Environment: component.Environment{Client: c, Live: c, Recorder: c.Events, DefaultImage: image}}}
 }
 
 func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {
@@ -186,7 +187,7 @@ func TestPodsWaitForReferencedObjects(t *testing.T) {
 		}, nil, "ReferenceNotFound", "spec.certificates.caSecretRef: there is no Secret ca"},
 		{"no such cache", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Cache = &v1alpha1.CacheConfig{Reference: &v1alpha1.LocalReference{Name: "cache"}}
-		}, nil, "NotSupported", "spec.cache.ref"},
+		}, nil, "ReferenceNotFound", "spec.cache.ref of RootShard kcp: there is no CacheServer cache"},
 		{"no such field", func(rs *v1alpha1.RootShard) { rs.Spec.DeploymentTemplate = podSpec(`{"containres": []}`) },
 			nil, "InvalidPodTemplate", `unknown field "containres"`},
 		{"no pods", func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) }, nil, "ScaledToZero", "kcp is turned off"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
+	"github.com/kcplane/kcp/operator/internal/settings"
 	"github.com/kcplane/kcp/operator/internal/shard"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
@@ -22,11 +23,44 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		t.Fatal("no input", err)
 	}
 	for _, file := range files {
+		if file == furtherFile {
+			continue // below
+		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			for name, objects := range build(t, read(t, file)) {
 				operatortest.Golden(t, strings.TrimSuffix(file, ".yaml")+"."+name+".golden", objects)
 			}
 		})
+	}
+}
+
+const furtherFile = "testdata/further.yaml"
+
+// A further shard, and the root shard of its installation, with a cache server.
+func TestShardsOfAnInstallationAreEqualToTheGoldenFiles(t *testing.T) {
+	content, err := os.ReadFile(furtherFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := &v1alpha1.Shard{}
+	if err := yaml.UnmarshalStrict(content, sh); err != nil {
+		t.Fatal(err)
+	}
+	rs := read(t, "testdata/smallest.yaml")
+	cache := &shard.Cache{Issuer: "cache-cache-server-ca", Bundle: "cache-cache-server-merged-ca-bundle", URL: "https://cache:6443"}
+	further, root := shard.Further(sh, rs), described(rs)
+	further.Etcd = settings.Etcd{Endpoints: []string{string(sh.Spec.Etcd.Endpoints[0])}, Secret: "etcd-client", Prefix: sh.Spec.Etcd.Prefix}
+	root.Sharded = true
+	for name, s := range map[string]*shard.Shard{"further": further, "sharded-root": root} {
+		s.Cache, s.Image = cache, "registry.example.com/kcp:v1"
+		s.Inputs = map[string]string{shard.ServiceAccountInput: "5e", shard.ServerTrustInput: "7d"}
+		_, authorities := shard.Authorities(s, nil)
+		if !s.IsRoot() {
+			authorities = nil
+		}
+		for part, objects := range map[string][]client.Object{"certificates": append(authorities, shard.Leaves(s)...), "workload": workloads(t, s)} {
+			operatortest.Golden(t, "testdata/"+name+"."+part+".golden", objects)
+		}
 	}
 }
 
@@ -67,6 +101,12 @@ func build(t *testing.T, rs *v1alpha1.RootShard) map[string][]client.Object {
 	t.Helper()
 	s := described(rs)
 	issuers, authorities := shard.Authorities(s, rs.Spec.Certificates)
+	return map[string][]client.Object{"certificates": slices.Concat(issuers, authorities, shard.Leaves(s)), "workload": workloads(t, s)}
+}
+
+// workloads builds the objects that run a shard.
+func workloads(t *testing.T, s *shard.Shard) []client.Object {
+	t.Helper()
 	c := shard.Component(s)
 	set, err := workload.StatefulSet(c)
 	if err != nil {
@@ -82,5 +122,5 @@ func build(t *testing.T, rs *v1alpha1.RootShard) map[string][]client.Object {
 	if monitor, wanted := workload.ServiceMonitor(c); wanted {
 		objects = append(objects, monitor)
 	}
-	return map[string][]client.Object{"certificates": slices.Concat(issuers, authorities, shard.Leaves(s)), "workload": objects}
+	return objects
 }

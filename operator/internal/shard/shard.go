@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/settings"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -23,8 +23,12 @@ const (
 	kindLabel = "operator.kcp.io/"
 	// RootKind is the Kind of root shards.
 	RootKind = "rootshard"
+	// FurtherKind is the Kind of further shards.
+	FurtherKind = "shard"
 	// RootLabel is the label with the name of the RootShard that an object belongs to.
 	RootLabel = kindLabel + RootKind
+	// FurtherLabel is the label with the name of a Shard on its Secrets.
+	FurtherLabel = kindLabel + FurtherKind
 )
 
 // Shard is the input of the builders.
@@ -44,18 +48,23 @@ type Shard struct {
 	Image    string
 	Replicas *int32
 	// Etcd stores the data.
-	Etcd Etcd
+	Etcd settings.Etcd
+	// Sharded reports whether the shard is one of several processes of an installation.
+	Sharded bool
+	// Cache is the cache server of the installation. Nil: the root shard contains it.
+	Cache *Cache
 	// Inputs are hashes of the data that the server reads only when it starts.
 	Inputs map[string]string
 }
 
-// Etcd has the endpoints of an etcd, and the name of the Secret with tls.crt, tls.key and ca.crt for it, if it requires certificates.
-type Etcd struct {
-	Endpoints []string
-	Secret    string
-	Prefix    string
-	// Trust is the Secret, and TrustKey its key, with the CAs of the members, instead of ca.crt. Both may be empty.
-	Trust, TrustKey string
+// Cache is a cache server, as shards use it.
+type Cache struct {
+	// Issuer signs the certificates of shards for the cache server, which Template customizes.
+	Issuer   string
+	Template *v1alpha1.CertificateTemplate
+	// Bundle is the Secret with the CAs of its server certificate.
+	Bundle string
+	URL    string
 }
 
 // Container is the name of the server's container in every pod.
@@ -73,8 +82,27 @@ func Root(rs *v1alpha1.RootShard) *Shard {
 	return s
 }
 
+// Further returns the Shard of a Shard object, in the installation of its RootShard.
+func Further(sh *v1alpha1.Shard, rs *v1alpha1.RootShard) *Shard {
+	return &Shard{
+		Namespace: sh.Namespace, Name: sh.Name, Kind: FurtherKind, Root: rs.Name, Spec: &sh.Spec.CommonShardSpec,
+		External: rs.Spec.External, Templates: sh.Spec.CertificateTemplates, Replicas: sh.Spec.Replicas, Sharded: true,
+	}
+}
+
+// IsRoot reports whether the shard is the root shard.
+func (s *Shard) IsRoot() bool { return s.Kind == RootKind }
+
+// KCPName returns the name of the shard in kcp.
+func (s *Shard) KCPName() string {
+	if s.IsRoot() {
+		return "root"
+	}
+	return s.Name
+}
+
 // WorkloadName returns the name of the StatefulSet and of the Service.
-func (s *Shard) WorkloadName() string { return s.Name + "-kcp" }
+func (s *Shard) WorkloadName() string { return s.prefix() + "kcp" }
 
 // Host returns the DNS name of the Service.
 func (s *Shard) Host() string {
@@ -121,42 +149,6 @@ func (s *Shard) component() *workload.Component {
 	return &workload.Component{Name: s.WorkloadName(), Namespace: s.Namespace, Instance: s.Name, Kind: s.Kind}
 }
 
-// UsesEtcd reports whether pods, with these annotations, use the etcd, prefix and credentials in the spec.
-func (s *Shard) UsesEtcd(annotations map[string]string, pod corev1.PodSpec) bool {
-	var server *corev1.Container
-	for i := range pod.Containers {
-		if pod.Containers[i].Name == Container {
-			server = &pod.Containers[i]
-		}
-	}
-	if server == nil || !slices.Equal(etcdArgsOf(server.Args), etcdArgsOf(args(s))) {
-		return false
-	}
-	for _, r := range References(s) {
-		if r.volume != etcdVolume && r.volume != etcdTrustVolume {
-			continue
-		}
-		mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
-			return v.Name == r.volume && v.Secret != nil && v.Secret.SecretName == r.Secret
-		})
-		if !mounted || len(r.Hashed()) > 0 && annotations[workload.InputAnnotation+r.Input()] != s.Inputs[r.Input()] {
-			return false
-		}
-	}
-	return true
-}
-
-// etcdArgsOf returns the etcd flags of a command line.
-func etcdArgsOf(args []string) []string {
-	var found []string
-	for _, arg := range args {
-		if slices.ContainsFunc(etcdFlags, func(flag string) bool { return strings.HasPrefix(arg, flag) }) {
-			found = append(found, arg)
-		}
-	}
-	return found
-}
-
 // Scraped reports whether the metrics have a ServiceMonitor.
 func (s *Shard) Scraped() bool {
 	return workload.Scraped(s.Spec.Monitoring)
@@ -166,17 +158,11 @@ func (s *Shard) Scraped() bool {
 func Component(s *Shard) *workload.Component {
 	c := s.component()
 	c.Image, c.Container = s.Image, Container
-	if s.Spec.Image != nil {
-		c.PullSecrets = s.Spec.Image.ImagePullSecrets
-	}
 	c.Command, c.Args = []string{"/kcp", "start"}, args(s)
 	c.Replicas, c.Resources = s.Replicas, workload.Resources(defaultResources(), s.Spec.Resources)
 	c.Files, c.Scratch, c.Inputs = files(s), []string{rootDirectory, "/tmp"}, s.Inputs
-	c.Extra = s.Spec.ExtraSpec
-	c.Template, c.Service = s.Spec.DeploymentTemplate, s.Spec.ServiceTemplate
-	c.PDB, c.NetworkPolicy, c.Monitoring = s.Spec.PDB, s.Spec.NetworkPolicy, s.Spec.Monitoring
 	c.Metrics = workload.Metrics{Path: "/metrics", ServerName: s.Host(), CASecret: s.ServerBundle(), ClientSecret: s.leaf(metricsViewer)}
-	return c
+	return workload.Customized(c, &s.Spec.ComponentSpec)
 }
 
 func defaultResources() corev1.ResourceRequirements {

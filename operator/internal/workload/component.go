@@ -37,6 +37,8 @@ type Component struct {
 	// Replicas is nil to leave the number to an autoscaler.
 	Replicas  *int32
 	Resources corev1.ResourceRequirements
+	// ServicePort is the port of the Service. Zero: Port.
+	ServicePort int32
 	// Files that the container reads.
 	Files []Files
 	// Scratch directories that it writes.
@@ -94,6 +96,16 @@ func (c *Component) metaWith(extra *v1alpha1.Metadata) metav1.ObjectMeta {
 		m.Labels, m.Annotations = pki.Overlay(extra.Labels, m.Labels), pki.Overlay(extra.Annotations, nil)
 	}
 	return m
+}
+
+// Customized adds the customizations in a spec to a component.
+func Customized(c *Component, spec *v1alpha1.ComponentSpec) *Component {
+	if spec.Image != nil {
+		c.PullSecrets = spec.Image.ImagePullSecrets
+	}
+	c.Extra, c.Template, c.Service = spec.ExtraSpec, spec.DeploymentTemplate, spec.ServiceTemplate
+	c.PDB, c.NetworkPolicy, c.Monitoring = spec.PDB, spec.NetworkPolicy, spec.Monitoring
+	return c
 }
 
 // Resources overrides defaults with the values of a user, for each resource.

@@ -19,7 +19,7 @@ func Service(c *Component) *corev1.Service {
 		ObjectMeta: c.metaWith(extra),
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, Selector: c.Labels(),
-			Ports: []corev1.ServicePort{{Name: portName, Port: Port, TargetPort: intstr.FromString(portName),
+			Ports: []corev1.ServicePort{{Name: portName, Port: cmp.Or(c.ServicePort, Port), TargetPort: intstr.FromString(portName),
 				Protocol: corev1.ProtocolTCP, AppProtocol: new("https")}},
 		},
 	}

@@ -1,4 +1,4 @@
-package rootshard
+package component
 
 import (
 	"context"
@@ -20,10 +20,10 @@ import (
 // process at the end of the grace period, and deletes the pod.
 const lostAfter = time.Minute
 
-// maintainPods adds owner references to pods, which keep them when their StatefulSet is deleted, and force-deletes pods of lost nodes,
+// MaintainPods adds owner references to pods, which keep them when their StatefulSet is deleted, and force-deletes pods of lost nodes,
 // because a StatefulSet does not replace a pod that still exists. Such a pod may still run. This is safe: kcp keeps no state in its pods,
 // writes only to their temporary volumes, and holds leases under names that no other process has.
-func (s *scope) maintainPods(ctx context.Context) error {
+func (s *Scope) MaintainPods(ctx context.Context) error {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return err
@@ -35,15 +35,15 @@ func (s *scope) maintainPods(ctx context.Context) error {
 			errs = append(errs, s.deleteLost(ctx, pod))
 			continue
 		}
-		errs = append(errs, apply.Share(ctx, s.Client, s.rs, pod))
+		errs = append(errs, apply.Share(ctx, s.Client, s.Owner, pod))
 	}
 	return errors.Join(errs...)
 }
 
 // deleteLost force-deletes a pod whose grace period ended more than lostAfter ago, or sets when to check again.
-func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
+func (s *Scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 	if left := time.Until(pod.DeletionTimestamp.Add(lostAfter)); left > 0 {
-		s.after = conditions.Earliest(s.after, left)
+		s.After = conditions.Earliest(s.After, left)
 		return nil
 	}
 	if grace := pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
@@ -57,22 +57,22 @@ func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete",
+	s.Recorder.Eventf(s.Owner, pod, corev1.EventTypeWarning, "NodeLost", "Delete",
 		"pod %s should have terminated by %s, and node %s has not confirmed it: force deleting "+
 			"the pod so that it is replaced", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
 	return nil
 }
 
-// podsOf returns the pods of the shard, also while their StatefulSet does not exist.
-func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
+// podsOf returns the pods of the component, also while their StatefulSet does not exist.
+func (s *Scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace), client.MatchingLabels(s.shard.Selector())); err != nil {
+	if err := s.List(ctx, list, client.InNamespace(s.Owner.GetNamespace()), client.MatchingLabels(s.Selector)); err != nil {
 		return nil, err
 	}
 	var pods []corev1.Pod
 	for _, pod := range list.Items {
 		// A pod without a controller is from a deleted StatefulSet. The next one adopts it.
-		if by := metav1.GetControllerOf(&pod); by == nil || by.Kind == "StatefulSet" && by.Name == s.shard.WorkloadName() {
+		if by := metav1.GetControllerOf(&pod); by == nil || by.Kind == "StatefulSet" && by.Name == s.Workload {
 			pods = append(pods, pod)
 		}
 	}
@@ -80,13 +80,13 @@ func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // orphanedPods returns the number of replicas for a new StatefulSet to adopt all pods of a deleted one.
-func (s *scope) orphanedPods(ctx context.Context) (count int32) {
+func (s *Scope) orphanedPods(ctx context.Context) (count int32) {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return 0
 	}
 	for _, pod := range pods {
-		number, err := strconv.ParseInt(strings.TrimPrefix(pod.Name, s.shard.WorkloadName()+"-"), 10, 32)
+		number, err := strconv.ParseInt(strings.TrimPrefix(pod.Name, s.Workload+"-"), 10, 32)
 		if err == nil && pod.DeletionTimestamp.IsZero() {
 			count = max(count, int32(number)+1)
 		}

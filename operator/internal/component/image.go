@@ -1,4 +1,4 @@
-package rootshard
+package component
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/conditions"
-	"github.com/kcplane/kcp/operator/internal/shard"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -53,6 +52,14 @@ func cutVersion(image string) (repository, version string) {
 	return image, ""
 }
 
+// image returns the image for the pods of the component.
+func (s *Scope) image() string {
+	if s.Follows != "" {
+		return image(s.Spec.Image, "", s.Follows)
+	}
+	return image(s.Spec.Image, s.Status.Image, s.DefaultImage)
+}
+
 // imageOf returns the image of a container, or an empty string.
 func imageOf(pod corev1.PodSpec, container string) string {
 	for _, c := range pod.Containers {
@@ -85,29 +92,29 @@ func shownVersion(image string) string {
 
 // checkVersion refuses an image whose version may not understand the stored data: an older minor version than the one that has run, or a
 // version that skips a minor version. Images without a version in their tag are not checked.
-func checkVersion(rs *v1alpha1.RootShard, image string) error {
-	runs, wanted := versionOf(":"+rs.Status.Version), versionOf(image)
+func (s *Scope) checkVersion(image string) error {
+	runs, wanted := versionOf(":"+s.Status.Version), versionOf(image)
 	if runs == nil || wanted == nil || runs.Major() == wanted.Major() && (wanted.Minor() == runs.Minor() || wanted.Minor() == runs.Minor()+1) {
 		return nil
 	}
 	_, tag := cutVersion(image)
-	if tag = tag[1:]; rs.Annotations[v1alpha1.AllowVersionAnnotation] == tag {
+	if tag = tag[1:]; s.Owner.GetAnnotations()[v1alpha1.AllowVersionAnnotation] == tag {
 		return nil
 	}
 	return conditions.Stall("VersionRefused", "spec.image: kcp %s has run; only the next minor version is allowed, not %s: "+
-		"set another, or allow it with the annotation %s: %s", rs.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
+		"set another, or allow it with the annotation %s: %s", s.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
 }
 
-// imageAnnotation of a StatefulSet has the image with which a pod was ready, in case the status of the RootShard is lost.
+// imageAnnotation of a StatefulSet has the image with which a pod was ready, in case the status of its owner is lost.
 const imageAnnotation = "operator.kcp.io/image"
 
 // record writes the image of the pods and its version to the status, as soon as a pod is ready with it and may have stored data. An image
 // with which no pod became ready is not recorded, so it is dropped when the spec no longer names it.
-func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
-	status := &s.rs.Status
+func (s *Scope) record(ctx context.Context, set *appsv1.StatefulSet) {
+	status := s.Status
 	status.Image = cmp.Or(status.Image, set.Annotations[imageAnnotation])
-	wanted := imageOf(set.Spec.Template.Spec, shard.Container)
-	if status.Image != "" && wanted != image(s.rs.Spec.Image, status.Image, s.DefaultImage) {
+	wanted := imageOf(set.Spec.Template.Spec, s.Container)
+	if status.Image != "" && wanted != s.image() {
 		return // another client has changed the StatefulSet, or the spec has changed since
 	}
 	version := shownVersion(wanted)
@@ -119,7 +126,7 @@ func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
 		return // the next reconciliation tries again
 	}
 	for _, pod := range pods {
-		if workload.Ready(&pod) && imageOf(pod.Spec, shard.Container) == wanted {
+		if workload.Ready(&pod) && imageOf(pod.Spec, s.Container) == wanted {
 			status.Image, status.Version = wanted, version
 		}
 	}

@@ -1,4 +1,4 @@
-package rootshard
+package component
 
 import (
 	"cmp"
@@ -226,21 +226,21 @@ func cause(err error) string {
 	return addresses.ReplaceAllString(strings.TrimPrefix(text, "transport: "), "")
 }
 
-// checkEtcd returns an error if an external etcd does not answer. This blocks no other step, because pods wait for their etcd themselves. A
+// CheckEtcd returns an error if an external etcd does not answer. This blocks no other step, because pods wait for their etcd themselves. A
 // ready pod proves that the etcd answers, even if the network blocks connections of the operator.
-func (s *scope) checkEtcd(ctx context.Context) error {
-	key := client.ObjectKeyFromObject(s.rs)
+func (s *Scope) CheckEtcd(ctx context.Context) error {
+	key := client.ObjectKeyFromObject(s.Owner)
 	if s.EtcdChecker == nil {
 		return nil
 	}
-	if s.rs.Spec.Etcd.Managed != nil || s.usesEtcd(ctx) {
+	if s.managed || s.usesEtcd(ctx) {
 		s.EtcdChecker.Forget(key)
 		return nil
 	}
-	question := EtcdTarget{Endpoints: s.shard.Etcd.Endpoints, Namespace: s.rs.Namespace, Prefix: s.shard.Etcd.Prefix}
-	if name := s.shard.Etcd.Secret; name != "" {
+	question := EtcdTarget{Endpoints: s.Etcd.Endpoints, Namespace: s.Owner.GetNamespace(), Prefix: s.Etcd.Prefix}
+	if name := s.Etcd.Secret; name != "" {
 		secret := &corev1.Secret{}
-		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: name}, secret); client.IgnoreNotFound(err) != nil {
 			return err
 		} else if err != nil {
 			return conditions.Wait("CheckingEtcd", "waiting for Secret %s, whose certificate etcd is checked with", name)
@@ -255,20 +255,26 @@ func (s *scope) checkEtcd(ctx context.Context) error {
 	case err != nil:
 		return conditions.Unwatched(askedAgain, conditions.Wait("EtcdUnreachable", "waiting for etcd to answer: %v", err))
 	}
-	s.after = conditions.Earliest(s.after, again)
+	s.After = conditions.Earliest(s.After, Again)
 	return nil
 }
 
 // usesEtcd reports whether a ready pod uses the etcd, prefix and credentials in the spec.
-func (s *scope) usesEtcd(ctx context.Context) bool {
-	set := &appsv1.StatefulSet{}
-	if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set); err != nil {
+func (s *Scope) usesEtcd(ctx context.Context) bool {
+	if s.built == nil {
 		return false
 	}
-	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) && s.shard.UsesEtcd(set.Spec.Template.Annotations, set.Spec.Template.Spec) {
+	set := &appsv1.StatefulSet{}
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, set); err != nil {
+		return false
+	}
+	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) &&
+		s.Etcd.UsedBy(s.built, set.Spec.Template.Annotations, set.Spec.Template.Spec) {
 		return true
 	}
 	pods, err := s.podsOf(ctx)
 	return err == nil && slices.ContainsFunc(pods,
-		func(pod corev1.Pod) bool { return workload.Ready(&pod) && s.shard.UsesEtcd(pod.Annotations, pod.Spec) })
+		func(pod corev1.Pod) bool {
+			return workload.Ready(&pod) && s.Etcd.UsedBy(s.built, pod.Annotations, pod.Spec)
+		})
 }

@@ -1,4 +1,4 @@
-package rootshard
+package component
 
 import (
 	"cmp"
@@ -13,42 +13,41 @@ import (
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
-	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// etcd sets the endpoints of the etcd, and creates an EtcdCluster if the spec requests one. checkEtcd checks external ones.
-func (s *scope) etcd(ctx context.Context) error {
-	config := s.rs.Spec.Etcd
-	s.shard.Etcd.Prefix = config.Prefix
-	if config.Managed == nil {
+// UseEtcd sets the endpoints of the etcd, and creates an EtcdCluster in the domain if the spec requests one. CheckEtcd checks external
+// ones.
+func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain string) error {
+	s.Etcd.Prefix = config.Prefix
+	if s.managed = config.Managed != nil; !s.managed {
 		for _, endpoint := range config.Endpoints {
-			s.shard.Etcd.Endpoints = append(s.shard.Etcd.Endpoints, string(endpoint))
+			s.Etcd.Endpoints = append(s.Etcd.Endpoints, string(endpoint))
 		}
 		if config.TLSConfig != nil {
-			s.shard.Etcd.Secret = config.TLSConfig.SecretRef.Name
+			s.Etcd.Secret = config.TLSConfig.SecretRef.Name
 		}
 		return nil
 	}
-	wanted := managed(s.rs, s.shard.Labels())
-	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: shard.Component(s.shard).Labels()}, s.Namespace)
-	n := s.rs.Spec.NetworkPolicy
-	s.report.Set(conditions.Rest, apply.Optional(ctx, s.Client, s.rs, n != nil && n.Enabled, policy))
-	unmade := apply.All(ctx, s.Client, s.rs, wanted)
+	wanted := s.managedEtcd(config.Managed, domain)
+	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: s.Selector}, s.Namespace)
+	n := s.Spec.NetworkPolicy
+	s.Report.Set(conditions.Rest, apply.Optional(ctx, s.Client, s.Owner, n != nil && n.Enabled, policy))
+	unmade := apply.All(ctx, s.Client, s.Owner, wanted)
 	live := &v1alpha1.EtcdCluster{}
 	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 		return err
 	} else if apierrors.IsNotFound(err) {
 		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s", wanted.Name))
-	} else if !metav1.IsControlledBy(live, s.rs) {
+	} else if !metav1.IsControlledBy(live, s.Owner) {
 		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to be created", wanted.Name))
 	}
 	// Keep the known endpoints: the pods must not change while their etcd is unhealthy.
-	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
-	s.shard.Etcd.Trust, s.shard.Etcd.TrustKey = etcdcluster.TrustSecretName(live.Name), etcdcluster.TrustedClients
+	s.Etcd.Endpoints, s.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
+	s.Etcd.Trust, s.Etcd.TrustKey = etcdcluster.TrustSecretName(live.Name), etcdcluster.TrustedClients
 	ready := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
 	case ready == nil || len(live.Status.Endpoints) == 0 || live.Status.ClientSecretName == "":
-		s.shard.Etcd.Secret, s.shard.Etcd.Trust = "", ""
+		s.Etcd.Secret, s.Etcd.Trust = "", ""
 		why := "it has no status yet"
 		if c := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 			why = c.Message
@@ -57,22 +56,25 @@ func (s *scope) etcd(ctx context.Context) error {
 	case ready.Status != metav1.ConditionTrue:
 		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, ready.Message)
 	}
-	if held, err := s.secretData(ctx, s.shard.Etcd.Trust); held == nil {
-		s.shard.Etcd.Trust = ""
+	if held, err := s.secretData(ctx, s.Etcd.Trust); held == nil {
+		s.Etcd.Trust = ""
 		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to publish its trusted authorities", live.Name))
 	}
 	return unmade
 }
 
-// managed builds the EtcdCluster of a root shard. By default, it has its own CA: if it trusted the issuer of the root shard, which also
+// ManagedEtcd returns the name of the EtcdCluster of a component.
+func ManagedEtcd(component string) string { return component + "-etcd" }
+
+// managedEtcd builds the EtcdCluster of a component. By default, it has its own CA: if it trusted the issuer of the component, which also
 // signs certificates of users, one misissued certificate would give access to all data.
-func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdCluster {
+func (s *Scope) managedEtcd(spec *v1alpha1.EtcdClusterSpec, domain string) *v1alpha1.EtcdCluster {
 	cluster := &v1alpha1.EtcdCluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},
-		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Owner.GetNamespace(), Name: ManagedEtcd(s.Owner.GetName()), Labels: s.Labels},
+		Spec:       *spec.DeepCopy(),
 	}
-	cluster.Spec.ClusterDomain = cmp.Or(cluster.Spec.ClusterDomain, rs.Spec.ClusterDomain)
-	if asked := rs.Annotations[v1alpha1.RolloutAnnotation]; asked != "" {
+	cluster.Spec.ClusterDomain = cmp.Or(cluster.Spec.ClusterDomain, domain)
+	if asked := s.Owner.GetAnnotations()[v1alpha1.RolloutAnnotation]; asked != "" {
 		cluster.Annotations = map[string]string{v1alpha1.RolloutAnnotation: asked}
 	}
 	return cluster

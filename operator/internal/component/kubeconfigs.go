@@ -1,0 +1,22 @@
+package component
+
+import (
+	"context"
+
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+// CacheKubeconfig creates the Secret with which a shard finds the cache server. The kubeconfig names the files of the certificates, which
+// the shard reads again when they are renewed.
+func (s *Scope) CacheKubeconfig(ctx context.Context, of *shard.Shard) error {
+	if of.Cache == nil || of.Cache.URL == "" {
+		return nil
+	}
+	secret, err := kcpaccess.FilesSecret(of.Namespace, of.Kubeconfig(shard.CacheClient), s.Labels, shard.CacheFiles(of))
+	if err != nil {
+		return err
+	}
+	return apply.All(ctx, s.Client, s.Owner, secret)
+}
