@@ -21,7 +21,7 @@ var unused = map[string]string{
 // replaced are flags of upstream's kcp that could not do here what they do there, with what to do instead. They are refused.
 var replaced = map[string]string{
 	"shard-kubeconfig-file":                  "a shard needs no kubeconfig of itself: remove the flag",
-	"miniproxy-mapping-file":                 "shards forward no requests to other backends: give the file to kcp front-proxy as --mapping-file",
+	"miniproxy-mapping-file":                 "shards forward no requests: give the file to kcp front-proxy as --mapping-file",
 	"root-identities-file":                   "the identities of the exports in root are part of the server: remove the flag",
 	"experimental-bind-free-port":            "choose a port with --secure-port",
 	"conversion-cel-transformation-timeout":  "conversions are limited by the cost of their expressions: remove the flag",

@@ -39,6 +39,8 @@ const (
 	ConditionRolloutHeld = "RolloutHeld"
 	// ConditionEtcdReady is True when the managed etcd has quorum, or the external etcd answers.
 	ConditionEtcdReady = "EtcdReady"
+	// ConditionEtcdShared is True while an older RootShard of the namespace has its data under the same keys of the same external etcd.
+	ConditionEtcdShared = "EtcdShared"
 	// ConditionReferenceValid is True when all objects that the spec names exist.
 	ConditionReferenceValid = "ReferenceValid"
 )

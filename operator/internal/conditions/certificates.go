@@ -68,12 +68,3 @@ func Unready(c *certmanager.Certificate) string {
 	}
 	return "cert-manager has not processed it yet"
 }
-
-// warned returns the condition CertificatesExpiring if it is a new warning.
-func warned(was, is []metav1.Condition) *metav1.Condition {
-	now := meta.FindStatusCondition(is, v1alpha1.ConditionCertificatesExpiring)
-	if now == nil || now.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(was, v1alpha1.ConditionCertificatesExpiring) {
-		return nil
-	}
-	return now
-}

@@ -228,6 +228,19 @@ func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, b
 	return nil
 }
 
+// warnings are the types of conditions that warn while they are True.
+var warnings = []string{v1alpha1.ConditionCertificatesExpiring, v1alpha1.ConditionEtcdShared}
+
+// warned returns the first condition that is a new warning.
+func warned(was, is []metav1.Condition) *metav1.Condition {
+	for _, name := range warnings {
+		if meta.IsStatusConditionTrue(is, name) && !meta.IsStatusConditionTrue(was, name) {
+			return meta.FindStatusCondition(is, name)
+		}
+	}
+	return nil
+}
+
 // changed returns the condition Ready if its status or reason changed.
 func changed(was, is []metav1.Condition) *metav1.Condition {
 	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)

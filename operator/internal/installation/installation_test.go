@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -185,6 +186,8 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 	sameEtcd.Spec.Etcd = *further("east").Spec.Etcd.DeepCopy()
 	ownPrefix.Spec.Etcd = *further("east").Spec.Etcd.DeepCopy()
 	ownPrefix.Spec.Etcd.Prefix = "/west"
+	inRoot := further("west")
+	inRoot.Spec.Etcd = root("kcp").Spec.Etcd
 	withCache := func(name string) *v1alpha1.RootShard {
 		rs := root(name)
 		rs.Spec.Cache = &v1alpha1.CacheConfig{Reference: &v1alpha1.LocalReference{Name: "cache"}}
@@ -218,6 +221,8 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 			"spec.etcd: Shard east has its data in this etcd: set another prefix"},
 		{"two shards with one etcd and two prefixes", at(ownPrefix, 0), []client.Object{root("kcp"), at(further("east"), time.Hour)}, "", ""},
 		{"the first of two shards with one etcd", at(further("east"), time.Hour), []client.Object{root("kcp"), at(sameEtcd.DeepCopy(), 0)}, "", ""},
+		{"a shard in the etcd of its root shard", at(inRoot, 0), []client.Object{at(root("kcp"), time.Hour)}, "EtcdInUse",
+			"spec.etcd: RootShard kcp has its data in this etcd: set another prefix"},
 		{"two front proxies with one address", at(proxy("public"), 0), []client.Object{root("kcp"), at(proxy("first"), time.Hour)}, "HostnameInUse",
 			"spec.external: FrontProxy first has the address kcp.example.com:443"},
 		{"a file that no volume has", mapped("/etc/things/ca.crt"), []client.Object{root("kcp")}, "FileMissing",
@@ -238,6 +243,27 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 			w.expect(t, test.object, "Stalled", metav1.ConditionTrue, test.reason, test.message)
 		})
 	}
+}
+
+// A RootShard that replaces another one has the same data, until the other one is deleted.
+func TestRootShardsWithOneEtcdHaveAWarning(t *testing.T) {
+	first, second := root("kcp"), root("next")
+	second.Spec.Etcd = *first.Spec.Etcd.DeepCopy()
+	first.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	second.CreationTimestamp = metav1.Now()
+	w := newWorld(first, second)
+	w.settle(t)
+	w.expect(t, second, "Ready", metav1.ConditionTrue, "", "")
+	w.expect(t, second, "EtcdShared", metav1.ConditionTrue, "SameKeys", "RootShard kcp has the same data in this etcd")
+	operatortest.Read(t, w.Cluster, "kcp", first)
+	if c := meta.FindStatusCondition(first.Status.Conditions, "EtcdShared"); c != nil {
+		t.Errorf("the older RootShard has %+v", c)
+	}
+	if err := w.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	w.expect(t, second, "EtcdShared", metav1.ConditionFalse, "AsExpected", "")
 }
 
 // A Kubeconfig points at the server of its target, and has the authorities with which clients verify it.

@@ -104,6 +104,9 @@ func (s *scope) reconcile(ctx context.Context) {
 	s.shard.Etcd = s.Etcd
 	s.Report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
 	s.Report.Set(v1alpha1.ConditionReferenceValid, cache)
+	again, unknown := installation.SharedEtcd(ctx, s.Client, s.rs)
+	s.After = conditions.Earliest(s.After, again)
+	s.Report.Set(conditions.Rest, unknown)
 	s.Report.Set(conditions.Rest, s.MaintainPods(ctx))
 	unmade := s.secrets(ctx)
 	s.Report.Set(v1alpha1.ConditionCertificatesReady, unmade)
