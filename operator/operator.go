@@ -97,7 +97,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 		&rootshard.Reconciler{Environment: environment},
 		&furthershard.Reconciler{Environment: environment},
 		&frontproxy.Reconciler{Environment: environment},
-		&virtualworkspace.Reconciler{Client: c, Live: live, Recorder: recorder},
+		&virtualworkspace.Reconciler{Environment: environment},
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,
 			Repository: repository, Pods: config.Pods},
 		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,

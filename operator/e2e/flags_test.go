@@ -24,6 +24,7 @@ func TestKCPHasTheFlagsThatItIsStartedWith(t *testing.T) {
 		{"start", "shard/testdata/everything.workload.golden", 40},
 		{"start", "shard/testdata/further.workload.golden", 25},
 		{"front-proxy", "frontproxy/testdata/everything.golden", 14},
+		{"virtual-workspaces", "virtualworkspace/testdata/smallest.golden", 25},
 		{"cache-server", "cacheserver/testdata/stored.golden", 10},
 	} {
 		help, err := exec.CommandContext(t.Context(), kcp, test.command, "--help").CombinedOutput()

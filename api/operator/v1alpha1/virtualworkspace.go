@@ -60,7 +60,7 @@ type VirtualWorkspaceSpec struct {
 	//
 	// +optional
 	KubeconfigSecretRef *LocalReference `json:"kubeconfigSecretRef,omitempty"`
-	// CABundleSecretRef names a Secret whose tls.crt has additional CAs to trust for server certificates.
+	// CABundleSecretRef has no effect: the server trusts the CAs that the shard trusts.
 	//
 	// +optional
 	CABundleSecretRef *LocalReference `json:"caBundleSecretRef,omitempty"`

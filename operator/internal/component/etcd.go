@@ -29,7 +29,11 @@ func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain 
 		return nil
 	}
 	wanted := s.managedEtcd(config.Managed, domain)
-	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: s.Selector}, s.Namespace)
+	clients := []map[string]string{s.Selector}
+	if s.Follower != "" {
+		clients = append(clients, s.FollowerSelector)
+	}
+	policy := etcdcluster.NetworkPolicy(wanted, clients, s.Namespace)
 	n := s.Spec.NetworkPolicy
 	s.Report.Set(conditions.Rest, apply.Optional(ctx, s.Client, s.Owner, n != nil && n.Enabled, policy))
 	unmade := apply.All(ctx, s.Client, s.Owner, wanted)

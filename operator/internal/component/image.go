@@ -41,6 +41,12 @@ func image(spec *v1alpha1.ImageSpec, ran, standard string) string {
 	return repository + named
 }
 
+// Image returns the image in a spec. Repository and version that the spec does not have are those of another image.
+func Image(spec *v1alpha1.ImageSpec, standard string) string { return image(spec, "", standard) }
+
+// ImageOf returns the image of a container, or an empty string.
+func ImageOf(pod corev1.PodSpec, container string) string { return imageOf(pod, container) }
+
 // cutVersion splits an image into its repository, and :tag or @digest. A colon before the last slash is that of a port.
 func cutVersion(image string) (repository, version string) {
 	if i := strings.IndexByte(image, '@'); i >= 0 {

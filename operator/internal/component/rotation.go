@@ -156,14 +156,22 @@ func (s *Scope) ServiceAccountKeys(ctx context.Context, leaf, name, inputName st
 	})
 }
 
-// rolledOut reports whether all pods were started with an input.
+// rolledOut reports whether all pods were started with an input, including those of a follower.
 func (s *Scope) rolledOut(ctx context.Context, input, value string) (bool, error) {
 	set := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, set)
 	if err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
-	return workload.Input(set, input) == value && workload.RolledOut(set), nil
+	if workload.Input(set, input) != value || !workload.RolledOut(set) || s.Follower == "" {
+		return workload.Input(set, input) == value && workload.RolledOut(set), nil
+	}
+	follower := &appsv1.StatefulSet{}
+	err = s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Follower}, follower)
+	if err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	return workload.Input(follower, input) == value && workload.RolledOut(follower), nil
 }
 
 // AuthoritiesInput sets the hash of the CAs in bundles, and of the CAs that signed certificates. A component reloads both without a

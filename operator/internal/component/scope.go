@@ -56,6 +56,10 @@ type Scope struct {
 	DefaultReplicas int32
 	// Follows is the image of the RootShard, which components without an image in their spec have, too. Empty: they keep theirs.
 	Follows string
+	// Follower is the name of a StatefulSet whose pods have the files of the component, and FollowerSelector has their labels. Empty: there
+	// is none.
+	Follower         string
+	FollowerSelector map[string]string
 	// Prerequisites are the conditions without which pods are not changed.
 	Prerequisites []string
 	// Report collects the conditions.

@@ -112,10 +112,14 @@ func (s *scope) build(image string, replicas *int32) *workload.Component {
 
 // installed checks what the Shard has in common with its installation.
 func (s *scope) installed(ctx context.Context) error {
-	if s.object.Spec.KCPVirtualWorkspace != nil {
-		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove "+
-			"the field, and the shard serves virtual workspaces")
+	views, err := installation.ViewsOf(ctx, s.Client, s.shard)
+	if err != nil {
+		return err
 	}
+	if views.URL != "" {
+		s.Related = append(s.Related, views.URL)
+	}
+	s.shard.ViewsURL, s.Follower, s.FollowerSelector = views.URL, views.Workload, views.Selector
 	if s.object.Spec.Drain {
 		return conditions.Stall("NotSupported", "spec.drain: this version of the operator does not move workspaces: move them with kubectl kcp "+
 			"move, and remove the field")

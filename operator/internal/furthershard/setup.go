@@ -11,6 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -25,6 +26,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	return r.Watch(mgr, "shard", &v1alpha1.Shard{}, shard.FurtherKind, shard.FurtherLabel, list).
 		Owns(&v1alpha1.EtcdCluster{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.OfRoot(list))).
+		Watches(&v1alpha1.VirtualWorkspace{}, handler.EnqueueRequestsFromMapFunc(installation.OfViews(shard.FurtherKind))).
 		WatchesRawSource(r.EtcdChecker).
 		Complete(r)
 }

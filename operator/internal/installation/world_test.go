@@ -19,6 +19,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/furthershard"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
+	"github.com/kcplane/kcp/operator/internal/virtualworkspace"
 )
 
 const image = "registry.example.com/kcp:v1.0.0"
@@ -44,6 +45,7 @@ func (w *world) reconcile(t *testing.T) {
 		{&v1alpha1.CacheServerList{}, &cacheserver.Reconciler{Environment: w.environment}},
 		{&v1alpha1.RootShardList{}, &rootshard.Reconciler{Environment: w.environment}},
 		{&v1alpha1.ShardList{}, &furthershard.Reconciler{Environment: w.environment}},
+		{&v1alpha1.VirtualWorkspaceList{}, &virtualworkspace.Reconciler{Environment: w.environment}},
 		{&v1alpha1.FrontProxyList{}, &frontproxy.Reconciler{Environment: w.environment}},
 	} {
 		if err := w.List(t.Context(), k.list); err != nil {
@@ -125,6 +127,8 @@ func conditionsOf(t *testing.T, object client.Object) []metav1.Condition {
 	case *v1alpha1.RootShard:
 		return o.Status.Conditions
 	case *v1alpha1.Shard:
+		return o.Status.Conditions
+	case *v1alpha1.VirtualWorkspace:
 		return o.Status.Conditions
 	case *v1alpha1.FrontProxy:
 		return o.Status.Conditions

@@ -62,7 +62,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	defer cancel()
 	for _, list := range []client.ObjectList{
 		&v1alpha1.RootShardList{}, &v1alpha1.ShardList{}, &v1alpha1.FrontProxyList{}, &v1alpha1.CacheServerList{},
-		&v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{}, &certmanager.CertificateList{},
+		&v1alpha1.VirtualWorkspaceList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{}, &certmanager.CertificateList{},
 	} {
 		if c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy) != nil {
 			continue
@@ -84,6 +84,8 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 		tellConditions("FrontProxy", o, o.Status.Conditions, metrics)
 	case *v1alpha1.CacheServer:
 		tellConditions("CacheServer", o, o.Status.Conditions, metrics)
+	case *v1alpha1.VirtualWorkspace:
+		tellConditions("VirtualWorkspace", o, o.Status.Conditions, metrics)
 	case *v1alpha1.Kubeconfig:
 		tellConditions("Kubeconfig", o, o.Status.Conditions, metrics)
 	case *v1alpha1.EtcdCluster:

@@ -99,6 +99,7 @@ func (r *Reconciler) scope(ctx context.Context, rs *v1alpha1.RootShard) (*scope,
 // reconcile takes the steps. A step that waits or fails blocks only the steps that need its result.
 func (s *scope) reconcile(ctx context.Context) {
 	cache := installation.CheckCache(ctx, s.Client, s.rs, s.shard.Cache) // certificates need its template
+	s.Report.Set(v1alpha1.ConditionReferenceValid, s.views(ctx))
 	s.Report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
 	s.Report.Set(v1alpha1.ConditionEtcdReady, s.UseEtcd(ctx, s.rs.Spec.Etcd, s.rs.Spec.ClusterDomain))
 	s.shard.Etcd = s.Etcd
@@ -116,6 +117,16 @@ func (s *scope) reconcile(ctx context.Context) {
 		s.ReportRotation() // after Run, because an error that blocks replacing pods is reported first
 	}
 	s.Available(ctx)
+}
+
+// views finds what serves the virtual workspaces of the shard.
+func (s *scope) views(ctx context.Context) error {
+	views, err := installation.ViewsOf(ctx, s.Client, s.shard)
+	if views.URL != "" {
+		s.Related = append(s.Related, views.URL)
+	}
+	s.shard.ViewsURL, s.Follower, s.FollowerSelector = views.URL, views.Workload, views.Selector
+	return err
 }
 
 func (s *scope) build(image string, replicas *int32) *workload.Component {
@@ -156,10 +167,6 @@ func (s *scope) issuerField(certificate string) string {
 
 // references checks the objects in the spec.
 func (s *scope) references(ctx context.Context) error {
-	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
-		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove "+
-			"the field, and the shard serves virtual workspaces")
-	}
 	if err := installation.CheckEtcd(ctx, s.Client, s.rs); err != nil {
 		return err
 	}

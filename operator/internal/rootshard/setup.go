@@ -38,6 +38,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Shard{}, handler.EnqueueRequestsFromMapFunc(referred)).
 		Watches(&v1alpha1.FrontProxy{}, handler.EnqueueRequestsFromMapFunc(referred)).
 		Watches(&v1alpha1.CacheServer{}, handler.EnqueueRequestsFromMapFunc(r.ofCache)).
+		Watches(&v1alpha1.VirtualWorkspace{}, handler.EnqueueRequestsFromMapFunc(installation.OfViews(shard.RootKind))).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofCacheSecret)).
 		WatchesRawSource(r.EtcdChecker).
 		Complete(r)

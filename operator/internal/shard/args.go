@@ -17,6 +17,9 @@ const (
 	delay = "10s"
 )
 
+// OwnViewsFlag is the flag of shards that other processes serve the virtual workspaces of.
+const OwnViewsFlag = "--run-virtual-workspaces="
+
 // args returns the command line. Arguments of users are last, so that they take precedence.
 func args(s *Shard) []string {
 	batteries := "workspace-types"
@@ -41,6 +44,9 @@ func args(s *Shard) []string {
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-key-file=" + tls + "service-account/tls.crt",
 		"--service-account-signing-key-file=" + tls + "service-account/tls.key",
+	}
+	if s.ViewsURL != "" {
+		a = append(a, OwnViewsFlag+"false", "--shard-virtual-workspace-url="+s.ViewsURL)
 	}
 	a = append(a, shardingArgs(s)...)
 	return slices.Concat(

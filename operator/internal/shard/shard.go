@@ -53,6 +53,8 @@ type Shard struct {
 	Sharded bool
 	// Cache is the cache server of the installation. Nil: the root shard contains it.
 	Cache *Cache
+	// ViewsURL is the URL of the virtual workspaces. Empty: the shard serves them.
+	ViewsURL string
 	// Inputs are hashes of the data that the server reads only when it starts.
 	Inputs map[string]string
 }
@@ -130,6 +132,9 @@ func (s *Shard) PrivateURL() string {
 	}
 	return address(e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
 }
+
+// Address returns the URL of a host and a port.
+func Address(host string, port uint32) string { return address(host, port) }
 
 func address(host string, port uint32) string {
 	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))

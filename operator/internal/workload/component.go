@@ -45,6 +45,8 @@ type Component struct {
 	Scratch []string
 	// Inputs are hashes, by names, of data that the component reads only when it starts: pods are replaced when one changes.
 	Inputs map[string]string
+	// InitContainers run before the container. Their mounts name volumes of Files and Extra.
+	InitContainers []corev1.Container
 	// Customizations of users. All may be empty.
 	Extra         v1alpha1.ExtraSpec
 	Template      *v1alpha1.DeploymentTemplate

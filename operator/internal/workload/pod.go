@@ -45,6 +45,7 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, c.Extra.ExtraVolumes...)
 	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, c.Extra.ExtraVolumeMounts...)
+	pod.Spec.InitContainers = initContainers(c, pod.Spec.Containers[0])
 	if c.Template != nil && c.Template.Spec != nil && c.Template.Spec.Template != nil {
 		if err := ChangePod(&pod, c.Template.Spec.Template, "spec.deploymentTemplate.spec.template"); err != nil {
 			return pod, err
@@ -74,6 +75,16 @@ func container(c *Component) corev1.Container {
 		result.VolumeMounts = append(result.VolumeMounts, corev1.VolumeMount{Name: scratch(directory), MountPath: directory})
 	}
 	return result
+}
+
+// initContainers returns the init containers, with the security context of the container.
+func initContainers(c *Component, server corev1.Container) []corev1.Container {
+	var all []corev1.Container
+	for _, init := range c.InitContainers {
+		init.SecurityContext, init.TerminationMessagePolicy = server.SecurityContext.DeepCopy(), server.TerminationMessagePolicy
+		all = append(all, init)
+	}
+	return all
 }
 
 // checkExtra returns an error if volumes of users have a name or mount path that is already used.

@@ -50,6 +50,9 @@ func Made(live, set *appsv1.StatefulSet) bool {
 	return live.Annotations[madeAnnotation] == set.Annotations[madeAnnotation]
 }
 
+// Template returns the hash of the template of a StatefulSet, as it was passed to Hold. Empty: unknown.
+func Template(set *appsv1.StatefulSet) string { return set.Annotations[madeAnnotation] }
+
 func sum(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
