@@ -116,3 +116,30 @@ func TestBadVirtualWorkspacesAreReported(t *testing.T) {
 		})
 	}
 }
+
+// No server receives a token of a service account that it does not accept.
+func TestAVirtualWorkspaceAcceptsANewServiceAccountKeyBeforeItSigns(t *testing.T) {
+	w := newWorld(root("kcp"), served("west", "views"), viewsOf("views", "west"))
+	w.settle(t)
+	const name = "west-shard-service-account"
+	signs := func() string {
+		return string(operatortest.Read(t, w.Cluster, name+"-keys", &corev1.Secret{}).Data["tls.key"])
+	}
+	former := signs()
+	issued := operatortest.Read(t, w.Cluster, name, &corev1.Secret{})
+	issued.Data["tls.crt"], issued.Data["tls.key"] = operatortest.PEM("new"), []byte("key of new")
+	w.MustUpdate(t, issued)
+	w.reconcile(t)
+	pods := operatortest.Read(t, w.Cluster, "views-virtual-workspace", &appsv1.StatefulSet{})
+	pods.Status.UpdatedReplicas = 1
+	w.MustUpdateStatus(t, pods)
+	w.reconcile(t)
+	if got := signs(); got != former {
+		t.Errorf("a pod of the VirtualWorkspace does not accept the new key, and the shard signs with %s", got)
+	}
+	w.Roll(t, "views-virtual-workspace")
+	w.reconcile(t)
+	if got := signs(); got != "key of new" {
+		t.Errorf("all pods accept the new key, and the shard signs with %s", got)
+	}
+}
