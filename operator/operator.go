@@ -95,7 +95,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	}{
 		&cacheserver.Reconciler{Environment: environment},
 		&rootshard.Reconciler{Environment: environment},
-		&furthershard.Reconciler{Environment: environment},
+		&furthershard.Reconciler{Environment: environment, Registry: kcpaccess.Registry{}},
 		&frontproxy.Reconciler{Environment: environment},
 		&virtualworkspace.Reconciler{Environment: environment},
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,

@@ -41,6 +41,10 @@ const (
 	ConditionEtcdReady = "EtcdReady"
 	// ConditionEtcdShared is True while an older RootShard of the namespace has its data under the same keys of the same external etcd.
 	ConditionEtcdShared = "EtcdShared"
+	// ConditionRegistered is True when kcp has the shard with its current URL, and the root shard reaches it. Only Shards have it.
+	ConditionRegistered = "Registered"
+	// ConditionDrained is True when a shard with spec.drain holds no logical clusters. Other shards do not have it.
+	ConditionDrained = "Drained"
 	// ConditionReferenceValid is True when all objects that the spec names exist.
 	ConditionReferenceValid = "ReferenceValid"
 )

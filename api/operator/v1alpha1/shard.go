@@ -46,8 +46,8 @@ type ShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['server', 'service-account', 'virtual-workspaces', 'client', 'mounts-proxy', 'logical-cluster-admin', 'external-logical-cluster-admin'])",message="a Shard has no such certificate; it has server, service-account, virtual-workspaces, client, mounts-proxy, logical-cluster-admin and external-logical-cluster-admin"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Drain stops the scheduling of workspaces to the shard, and moves its workspaces to other shards. The condition Drained reports the
-	// progress.
+	// Drain stops the scheduling of workspaces to the shard. Workspaces that it holds remain there until you move them with kubectl kcp move,
+	// or delete them. The condition Drained reports the progress.
 	//
 	// +optional
 	Drain bool `json:"drain,omitempty"`
@@ -78,18 +78,10 @@ type ShardStatus struct {
 	Drain *DrainStatus `json:"drain,omitempty"`
 }
 
-// DrainStatus is the progress of moving the workspaces of a shard to other shards.
+// DrainStatus is the progress of spec.drain.
 type DrainStatus struct {
 	// Remaining is the number of logical clusters that the shard still holds.
 	Remaining int64 `json:"remaining"`
-	// Moving is the number of migrations in progress.
-	//
-	// +optional
-	Moving int32 `json:"moving,omitempty"`
-	// Failed is the number of migrations that have failed, and are tried again.
-	//
-	// +optional
-	Failed int32 `json:"failed,omitempty"`
 }
 
 // ShardList is a list of Shards.

@@ -81,7 +81,7 @@ type ComponentStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, ReferenceValid and RolloutHeld. Shards and
-	// cache servers also have EtcdReady, and shards Rotating.
+	// cache servers also have EtcdReady, shards Rotating, and further shards Registered and Drained.
 	//
 	// +optional
 	// +listType=map

@@ -62,6 +62,8 @@ type Scope struct {
 	FollowerSelector map[string]string
 	// Prerequisites are the conditions without which pods are not changed.
 	Prerequisites []string
+	// Later are the conditions that are checked when the component is available.
+	Later []string
 	// Report collects the conditions.
 	Report *conditions.Report
 	// Etcd stores the data. Components without data have none.
@@ -85,7 +87,8 @@ type Scope struct {
 
 // Begin completes a scope.
 func (s *Scope) Begin() {
-	s.Report = conditions.NewReport(append(slices.Clone(s.Prerequisites), v1alpha1.ConditionAvailable, conditions.Rest)...)
+	all := append(slices.Clone(s.Prerequisites), v1alpha1.ConditionAvailable)
+	s.Report = conditions.NewReport(slices.Concat(all, s.Later, []string{conditions.Rest})...)
 	s.Inputs, s.found = map[string]string{}, map[string]*corev1.Secret{}
 	s.DefaultReplicas = cmp.Or(s.DefaultReplicas, 2)
 }
@@ -96,6 +99,8 @@ func (s *Scope) End(ctx context.Context, before client.Object, was []metav1.Cond
 	s.Report.Write(&status.Conditions, s.Owner.GetGeneration())
 	status.ObservedGeneration = s.Owner.GetGeneration()
 	switch {
+	case !s.Owner.GetDeletionTimestamp().IsZero():
+		status.Phase = v1alpha1.PhaseDeleting
 	case s.Report.Met(v1alpha1.ConditionAvailable):
 		status.Phase = v1alpha1.PhaseRunning
 	case s.Report.Stalled():

@@ -5,6 +5,7 @@ package furthershard
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,8 @@ var prerequisites = []string{
 // Reconciler reconciles Shards.
 type Reconciler struct {
 	component.Environment
+	// Registry has the Shard objects in kcp. Nil: they are not checked, and Shards are deleted at once.
+	Registry Registry
 }
 
 // scope is the state of one reconciliation of a Shard.
@@ -54,21 +57,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !sh.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // the garbage collector deletes its objects
+	rs, missing := installation.Root(ctx, r.Client, sh.Namespace, "rootShard.ref", sh.Spec.RootShard.Reference)
+	if missing != nil && !gone(missing) {
+		return ctrl.Result{}, missing
+	}
+	remains, err := r.lifecycle(ctx, sh, rs)
+	if err != nil || !sh.DeletionTimestamp.IsZero() && remains == nil {
+		return ctrl.Result{}, err // the garbage collector deletes the objects of a deleted Shard
 	}
 	before := sh.DeepCopy()
-	rs, missing := installation.Root(ctx, r.Client, sh.Namespace, "rootShard.ref", sh.Spec.RootShard.Reference)
 	s := r.scope(sh, rs)
+	if remains != nil {
+		s.Report.Set(v1alpha1.ConditionRegistered, remains)
+	}
 	if missing != nil {
 		s.Report.Set(v1alpha1.ConditionReferenceValid, missing)
 		s.Available(ctx)
 	} else {
 		s.reconcile(ctx)
+		if r.Registry != nil {
+			s.registered(ctx, r.Registry)
+		}
 	}
 	s.Ignored(withoutEffect(&sh.Spec))
 	sh.Status.URL = s.shard.BaseURL()
 	return s.End(ctx, before, before.Status.Conditions)
+}
+
+// lifecycle adds the finalizer of a Shard, or removes it and the shard from kcp. It returns why a deleted Shard remains.
+func (r *Reconciler) lifecycle(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) (remains, err error) {
+	switch {
+	case r.Registry == nil:
+		return nil, nil
+	case sh.DeletionTimestamp.IsZero():
+		return nil, r.updateFinalizer(ctx, sh)
+	}
+	err = r.remove(ctx, sh, rs)
+	if blocked := (*conditions.Blocked)(nil); errors.As(err, &blocked) {
+		return err, nil
+	}
+	return nil, err
 }
 
 // scope returns the scope of a Shard. Its RootShard may be nil.
@@ -83,6 +111,9 @@ func (r *Reconciler) scope(sh *v1alpha1.Shard, rs *v1alpha1.RootShard) *scope {
 		Follows: known.Status.Image, Prerequisites: prerequisites,
 		Related: []any{built.ExternalURL(), root.BaseURL(), installation.CacheName(known.Spec.Cache)},
 	}}
+	if r.Registry != nil {
+		s.Later = []string{v1alpha1.ConditionRegistered}
+	}
 	s.Begin()
 	return s
 }
@@ -120,10 +151,6 @@ func (s *scope) installed(ctx context.Context) error {
 		s.Related = append(s.Related, views.URL)
 	}
 	s.shard.ViewsURL, s.Follower, s.FollowerSelector = views.URL, views.Workload, views.Selector
-	if s.object.Spec.Drain {
-		return conditions.Stall("NotSupported", "spec.drain: this version of the operator does not move workspaces: move them with kubectl kcp "+
-			"move, and remove the field")
-	}
 	own, all := installation.CacheName(s.object.Spec.Cache), installation.CacheName(s.rs.Spec.Cache)
 	if own != "" && own != all {
 		return conditions.Stall("OtherCache", "spec.cache.ref: all shards of an installation use one cache server: remove the field, or set it "+

@@ -28,6 +28,8 @@ const image = "registry.example.com/kcp:v1.0.0"
 type world struct {
 	*operatortest.Cluster
 	environment component.Environment
+	// registry has the Shard objects in kcp. Nil: they are not checked.
+	registry furthershard.Registry
 }
 
 func newWorld(objects ...client.Object) *world {
@@ -44,7 +46,7 @@ func (w *world) reconcile(t *testing.T) {
 	}{
 		{&v1alpha1.CacheServerList{}, &cacheserver.Reconciler{Environment: w.environment}},
 		{&v1alpha1.RootShardList{}, &rootshard.Reconciler{Environment: w.environment}},
-		{&v1alpha1.ShardList{}, &furthershard.Reconciler{Environment: w.environment}},
+		{&v1alpha1.ShardList{}, &furthershard.Reconciler{Environment: w.environment, Registry: w.registry}},
 		{&v1alpha1.VirtualWorkspaceList{}, &virtualworkspace.Reconciler{Environment: w.environment}},
 		{&v1alpha1.FrontProxyList{}, &frontproxy.Reconciler{Environment: w.environment}},
 	} {

@@ -61,6 +61,11 @@ func get(ctx context.Context, client *http.Client, url string, into any) error {
 	if err != nil {
 		return err
 	}
+	return send(client, request, into)
+}
+
+// send sends a request, and decodes the response unless into is nil.
+func send(client *http.Client, request *http.Request, into any) error {
 	request.Header.Set("Accept", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
@@ -72,11 +77,14 @@ func get(ctx context.Context, client *http.Client, url string, into any) error {
 		return err
 	}
 	if response.StatusCode == http.StatusOK {
+		if into == nil {
+			return nil
+		}
 		return json.Unmarshal(body, into)
 	}
 	status := metav1.Status{}
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	return fmt.Errorf("%s: %s", url, response.Status)
+	return fmt.Errorf("%s: %s", request.URL, response.Status)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -110,7 +111,7 @@ func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.Partia
 }
 
 func (r *Revoker) unbind(ctx context.Context, rs *v1alpha1.RootShard, workspace, uid string) error {
-	credentials, err := credentials(ctx, r.Client, shard.Root(rs))
+	credentials, err := installation.Credentials(ctx, r.Client, shard.Root(rs))
 	if err != nil {
 		return err
 	}

@@ -221,7 +221,7 @@ func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Role
 	case available == nil || available.Status != metav1.ConditionTrue:
 		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", s.rs.Name, workspace)
 	}
-	credentials, err := credentials(ctx, s.Client, s.root)
+	credentials, err := installation.Credentials(ctx, s.Client, s.root)
 	if err != nil {
 		return err
 	}
@@ -232,24 +232,6 @@ func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Role
 	return nil
 }
 
-// credentials returns the operator's credentials for a shard.
-func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (kcpaccess.Credentials, error) {
-	pair, err := read(ctx, c, root.Namespace, root.Leaf(shard.Operator))
-	if err != nil {
-		return kcpaccess.Credentials{}, err
-	}
-	authorities, err := read(ctx, c, root.Namespace, root.ServerBundle())
-	return kcpaccess.Credentials{
-		URL: root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
-		Authorities: authorities[corev1.TLSCertKey],
-	}, err
-}
-
 func read(ctx context.Context, c client.Reader, namespace, name string) (map[string][]byte, error) {
-	secret := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
-	if apierrors.IsNotFound(err) {
-		return nil, conditions.Wait("SecretNotReady", "waiting for Secret %s", name)
-	}
-	return secret.Data, err
+	return installation.ReadSecret(ctx, c, namespace, name)
 }

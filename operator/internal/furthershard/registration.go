@@ -1,0 +1,147 @@
+package furthershard
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/component"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/installation"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+// finalizer keeps a Shard until it is removed from kcp.
+const finalizer = "operator.kcp.io/registration"
+
+// Registry has the Shard objects in kcp. It is kcpaccess.Registry.
+type Registry interface {
+	Shard(ctx context.Context, credentials kcpaccess.Credentials, name string) (kcpaccess.Registered, error)
+	Cordon(ctx context.Context, credentials kcpaccess.Credentials, name string, cordoned bool) error
+	Remove(ctx context.Context, credentials kcpaccess.Credentials, name string, lose bool) error
+}
+
+// updateFinalizer adds the finalizer to a Shard. Not in the namespace of the operator, which may be deleted with the Shard.
+func (r *Reconciler) updateFinalizer(ctx context.Context, sh *v1alpha1.Shard) error {
+	if !sh.DeletionTimestamp.IsZero() || sh.Namespace == r.Namespace || controllerutil.ContainsFinalizer(sh, finalizer) {
+		return nil
+	}
+	before := sh.DeepCopy()
+	controllerutil.AddFinalizer(sh, finalizer)
+	return r.Patch(ctx, sh, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// remove removes a Shard that is being deleted from kcp, and then its finalizer. An error says why the Shard remains, with everything that
+// it runs.
+func (r *Reconciler) remove(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) error {
+	if !controllerutil.ContainsFinalizer(sh, finalizer) {
+		return nil
+	}
+	if err := r.deregister(ctx, sh, rs); err != nil {
+		return err
+	}
+	before := sh.DeepCopy()
+	controllerutil.RemoveFinalizer(sh, finalizer)
+	return client.IgnoreNotFound(r.Patch(ctx, sh, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}
+
+// deregister removes the Shard object from kcp, which refuses that while the shard holds logical clusters. Nothing needs to be removed from
+// a kcp that does not exist any more, or that the shard has never reached.
+func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) error {
+	if rs == nil || !rs.DeletionTimestamp.IsZero() ||
+		sh.Status.Image == "" && !meta.IsStatusConditionTrue(rs.Status.Conditions, v1alpha1.ConditionAvailable) {
+		return nil
+	}
+	lose := sh.Annotations[kcpaccess.LoseAnnotation] == "true"
+	credentials, err := installation.Credentials(ctx, r.Client, shard.Root(rs))
+	if err == nil {
+		err = r.Registry.Cordon(ctx, credentials, sh.Name, true) // no workspace may be scheduled to it between two attempts
+	}
+	if err == nil {
+		err = r.Registry.Remove(ctx, credentials, sh.Name, lose)
+	}
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return conditions.Unwatched(component.Again, conditions.Stall("HoldsLogicalClusters", "the Shard is being deleted, and still runs: %v", err))
+	case lose:
+		r.Recorder.Eventf(sh, nil, corev1.EventTypeWarning, "StillRegistered", "Delete",
+			"kcp does not answer, and still has the shard: delete its Shard object in the workspace root: %.800v", err)
+		return nil
+	}
+	return conditions.Unwatched(component.Again, conditions.Wait("RootShardUnreachable",
+		"the Shard is being deleted, and waits for RootShard %s, to remove the shard from kcp: %v", rs.Name, err))
+}
+
+// registered checks the Shard object in kcp: other shards and front proxies use its URL. It also stops and starts the scheduling of
+// workspaces to the shard.
+func (s *scope) registered(ctx context.Context, registry Registry) {
+	if !s.Report.Met(v1alpha1.ConditionAvailable) {
+		return // a shard registers when it starts
+	}
+	credentials, err := installation.Credentials(ctx, s.Client, s.root)
+	if err != nil {
+		s.Report.Set(v1alpha1.ConditionRegistered, err)
+		return
+	}
+	found, err := registry.Shard(ctx, credentials, s.object.Name)
+	drained := s.object.Spec.Drain || !s.object.DeletionTimestamp.IsZero()
+	if err == nil && found.Cordoned != drained {
+		err = registry.Cordon(ctx, credentials, s.object.Name, drained)
+	}
+	if err == nil {
+		s.object.Status.LogicalClusters = &found.LogicalClusters
+		s.drained(found.LogicalClusters)
+	}
+	s.After = conditions.Earliest(s.After, component.Again) // no watch reports changes in kcp
+	s.Report.Set(v1alpha1.ConditionRegistered, s.state(found, err))
+}
+
+// state returns an error if other shards cannot use the shard.
+func (s *scope) state(found kcpaccess.Registered, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return conditions.Wait("NotRegistered", "waiting for the shard to register in kcp: see its log")
+	case err != nil:
+		return conditions.Wait("RootShardUnreachable", "waiting for RootShard %s, which has the state of the shard: %v", s.rs.Name, err)
+	case found.BaseURL != s.shard.BaseURL():
+		return conditions.Wait("OtherURL", "waiting for the shard to register with the URL %s, kcp has %s: if another shard has this name, "+
+			"choose another one", s.shard.BaseURL(), found.BaseURL)
+	case !found.Responds:
+		return conditions.Wait("NotResponding", "the root shard does not reach the shard: %s", found.Message)
+	}
+	return nil
+}
+
+// drained reports the progress of spec.drain.
+func (s *scope) drained(remaining int64) {
+	status := &s.object.Status
+	if !s.object.Spec.Drain {
+		status.Drain = nil
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionDrained)
+		return
+	}
+	status.Drain = &v1alpha1.DrainStatus{Remaining: remaining}
+	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionTrue, Reason: "Empty", ObservedGeneration: s.object.Generation,
+		Message: "the shard holds no logical cluster, and gets none"}
+	if remaining > 0 {
+		c.Status, c.Reason = metav1.ConditionFalse, "LogicalClustersRemain"
+		c.Message = "the shard gets no further workspaces: move or delete those that it holds, see kubectl kcp move"
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+}
+
+// gone reports whether the RootShard of a Shard does not exist.
+func gone(missing error) bool {
+	var blocked *conditions.Blocked
+	return errors.As(missing, &blocked)
+}
