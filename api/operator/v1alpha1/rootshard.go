@@ -48,10 +48,22 @@ type RootShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'peer-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, peer-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
+	// Upgrade controls the upgrade of the installation.
+	//
+	// +optional
+	Upgrade *UpgradeSpec `json:"upgrade,omitempty"`
 	// Proxy has no effect: it configured a front proxy for connections of the operator, which now connects to the shard directly.
 	//
 	// +optional
 	Proxy *RootShardProxySpec `json:"proxy,omitempty"`
+}
+
+// UpgradeSpec controls the upgrade of an installation.
+type UpgradeSpec struct {
+	// Paused keeps the former image of all components that follow the one of the RootShard and whose upgrade has not begun.
+	//
+	// +optional
+	Paused bool `json:"paused,omitempty"`
 }
 
 // CommonShardSpec has the fields that every shard has.

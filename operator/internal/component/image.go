@@ -44,6 +44,15 @@ func image(spec *v1alpha1.ImageSpec, ran, standard string) string {
 // Image returns the image in a spec. Repository and version that the spec does not have are those of another image.
 func Image(spec *v1alpha1.ImageSpec, standard string) string { return image(spec, "", standard) }
 
+// Wanted returns the image that a component with a spec should have. It has run with an image, unless that is empty.
+func Wanted(spec *v1alpha1.ImageSpec, ran, standard string) string { return image(spec, ran, standard) }
+
+// Version returns the version in the tag of an image, or an empty string.
+func Version(image string) string {
+	_, tag := cutVersion(image)
+	return strings.TrimPrefix(tag, ":")
+}
+
 // ImageOf returns the image of a container, or an empty string.
 func ImageOf(pod corev1.PodSpec, container string) string { return imageOf(pod, container) }
 
@@ -60,6 +69,26 @@ func cutVersion(image string) (repository, version string) {
 
 // image returns the image for the pods of the component.
 func (s *Scope) image() string {
+	if s.held {
+		return s.Status.Image
+	}
+	return s.Wanted()
+}
+
+// hold keeps the former image of the component until it may have another one.
+func (s *Scope) hold(ctx context.Context, live *appsv1.StatefulSet) {
+	wanted := s.Wanted()
+	if s.Turn == nil || s.Status.Image == "" || wanted == s.Status.Image || imageOf(live.Spec.Template.Spec, s.Container) == wanted {
+		return
+	}
+	if err := s.Turn(ctx, wanted); err != nil {
+		s.held = true
+		s.Report.Set(conditions.Rest, err)
+	}
+}
+
+// Wanted returns the image that the component should have.
+func (s *Scope) Wanted() string {
 	if s.Follows != "" {
 		return image(s.Spec.Image, "", s.Follows)
 	}

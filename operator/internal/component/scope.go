@@ -56,6 +56,8 @@ type Scope struct {
 	DefaultReplicas int32
 	// Follows is the image of the RootShard, which components without an image in their spec have, too. Empty: they keep theirs.
 	Follows string
+	// Turn is why the component does not get another image yet. Nil: it may. It does not stop an upgrade that has begun.
+	Turn func(ctx context.Context, image string) error
 	// Follower is the name of a StatefulSet whose pods have the files of the component, and FollowerSelector has their labels. Empty: there
 	// is none.
 	Follower         string
@@ -78,6 +80,8 @@ type Scope struct {
 	// built is the component of the pods, and set the applied StatefulSet. Both may be nil.
 	built *workload.Component
 	set   *appsv1.StatefulSet
+	// held reports whether the component keeps the image with which it has run, whatever its spec says.
+	held bool
 	// managed reports whether the operator creates the etcd.
 	managed  bool
 	leaves   []client.Object

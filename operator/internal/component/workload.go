@@ -41,6 +41,7 @@ func (s *Scope) Run(ctx context.Context, secrets bool, build Build) {
 			replicas = new(cmp.Or(s.orphanedPods(ctx), s.DefaultReplicas))
 		}
 	}
+	s.hold(ctx, live)
 	s.record(ctx, live)
 	component := build(s.image(), replicas)
 	s.built = component

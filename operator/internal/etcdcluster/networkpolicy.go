@@ -10,7 +10,8 @@ import (
 )
 
 // NetworkPolicy returns a policy that allows connections between members, connections of clients, the operator and snapshot Jobs to
-// members, and access to their metrics from everywhere. Clients are the labels of pods. If the namespace of the operator is empty, the client port is open to all.
+// members, and access to their metrics from everywhere. Clients are the labels of pods. If the namespace of the operator is empty, the
+// client port is open to all.
 func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients []map[string]string, operator string) *networkingv1.NetworkPolicy {
 	pods := func(component string) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: labelsOf(cluster, component)}}

@@ -87,6 +87,9 @@ func (r *Reconciler) scope(f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) *scop
 		Workload: p.workload(), Container: container, Labels: p.labels(), Selector: p.base().Labels(),
 		Follows: known.Status.Image, Prerequisites: prerequisites, Related: []any{p.root.BaseURL(), port},
 	}}
+	s.Turn = func(ctx context.Context, image string) error {
+		return installation.PartTurn(ctx, r.Client, known, f, f.Spec.Image, image)
+	}
 	s.Begin()
 	return s
 }

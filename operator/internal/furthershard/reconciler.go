@@ -111,6 +111,9 @@ func (r *Reconciler) scope(sh *v1alpha1.Shard, rs *v1alpha1.RootShard) *scope {
 		Follows: known.Status.Image, Prerequisites: prerequisites,
 		Related: []any{built.ExternalURL(), root.BaseURL(), installation.CacheName(known.Spec.Cache)},
 	}}
+	s.Turn = func(ctx context.Context, image string) error {
+		return installation.PartTurn(ctx, r.Client, known, sh, sh.Spec.Image, image)
+	}
 	if r.Registry != nil {
 		s.Later = []string{v1alpha1.ConditionRegistered}
 	}

@@ -72,7 +72,8 @@ func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1a
 	case err == nil || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return conditions.Unwatched(component.Again, conditions.Stall("HoldsLogicalClusters", "the Shard is being deleted, and still runs: %v", err))
+		return conditions.Unwatched(component.Again,
+			conditions.Stall("HoldsLogicalClusters", "the Shard is being deleted, and still runs: %v", err))
 	case lose:
 		r.Recorder.Eventf(sh, nil, corev1.EventTypeWarning, "StillRegistered", "Delete",
 			"kcp does not answer, and still has the shard: delete its Shard object in the workspace root: %.800v", err)
@@ -131,8 +132,8 @@ func (s *scope) drained(remaining int64) {
 		return
 	}
 	status.Drain = &v1alpha1.DrainStatus{Remaining: remaining}
-	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionTrue, Reason: "Empty", ObservedGeneration: s.object.Generation,
-		Message: "the shard holds no logical cluster, and gets none"}
+	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionTrue, Reason: "Empty",
+		ObservedGeneration: s.object.Generation, Message: "the shard holds no logical cluster, and gets none"}
 	if remaining > 0 {
 		c.Status, c.Reason = metav1.ConditionFalse, "LogicalClustersRemain"
 		c.Message = "the shard gets no further workspaces: move or delete those that it holds, see kubectl kcp move"

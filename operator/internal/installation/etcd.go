@@ -30,8 +30,8 @@ type store struct {
 // recheck is the interval of checks whether a component still uses an etcd, because no watch reports it.
 const recheck = 30 * time.Second
 
-// CheckEtcd returns an error if an older component of the namespace uses the same keys of an external etcd. RootShards are not compared with
-// each other: see SharedEtcd.
+// CheckEtcd returns an error if an older component of the namespace uses the same keys of an external etcd. RootShards are not compared
+// with each other: see SharedEtcd.
 func CheckEtcd(ctx context.Context, c client.Reader, owner client.Object) error {
 	other, err := olderUser(ctx, c, owner, func(a, b store) bool { return a.kind != rootKind || b.kind != rootKind })
 	if err != nil || other == nil {

@@ -355,7 +355,7 @@ func TestComponentsFollowTheImageOfTheRootShard(t *testing.T) {
 			t.Errorf("%s has the image %s", workload, got)
 		}
 	}
-	if got := used("cache-cache-server"); got != image {
+	if got := used("cache-cache-server"); got != newImage {
 		t.Errorf("the cache server has the image %s", got)
 	}
 }

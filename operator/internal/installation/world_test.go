@@ -155,3 +155,5 @@ func (w *world) args(t *testing.T, workload string) string {
 	set := operatortest.Read(t, w.Cluster, workload, &appsv1.StatefulSet{})
 	return fmt.Sprint(set.Spec.Template.Spec.Containers[0].Command, set.Spec.Template.Spec.Containers[0].Args)
 }
+
+func typeOf(object client.Object) string { return fmt.Sprintf("%T", object) }

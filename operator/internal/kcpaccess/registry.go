@@ -54,8 +54,8 @@ func (Registry) Shard(ctx context.Context, credentials Credentials, name string)
 		return Registered{}, err
 	}
 	used := o.Status.Used["logicalclusters"]
-	found := Registered{BaseURL: o.Spec.BaseURL, LogicalClusters: used.Value(), Cordoned: o.Metadata.Annotations[unschedulableAnnotation] == by,
-		Message: "the root shard has not reached it yet"}
+	found := Registered{BaseURL: o.Spec.BaseURL, LogicalClusters: used.Value(),
+		Cordoned: o.Metadata.Annotations[unschedulableAnnotation] == by, Message: "the root shard has not reached it yet"}
 	for _, c := range o.Status.Conditions {
 		if c.Type == "Ready" {
 			found.Responds, found.Message = c.Status == string(metav1.ConditionTrue), c.Message

@@ -62,7 +62,8 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	defer cancel()
 	for _, list := range []client.ObjectList{
 		&v1alpha1.RootShardList{}, &v1alpha1.ShardList{}, &v1alpha1.FrontProxyList{}, &v1alpha1.CacheServerList{},
-		&v1alpha1.VirtualWorkspaceList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{}, &certmanager.CertificateList{},
+		&v1alpha1.VirtualWorkspaceList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{},
+		&certmanager.CertificateList{},
 	} {
 		if c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy) != nil {
 			continue

@@ -91,6 +91,7 @@ func (r *Reconciler) scope(ctx context.Context, rs *v1alpha1.RootShard) (*scope,
 		Environment: &r.Environment, Owner: rs, Spec: &rs.Spec.ComponentSpec, Status: &rs.Status.ComponentStatus,
 		Workload: built.WorkloadName(), Container: shard.Container, Labels: built.Labels(), Selector: built.Selector(),
 		Prerequisites: prerequisites,
+		Turn:          func(ctx context.Context, image string) error { return installation.RootTurn(ctx, r.Client, rs, image) },
 	}}
 	s.Begin()
 	return s, nil

@@ -118,7 +118,7 @@ func (s *scope) followShard(ctx context.Context) error {
 	}
 	image := component.ImageOf(set.Spec.Template.Spec, shard.Container)
 	replaced := set.Status.ReadyReplicas > 0 && workload.RolledOut(set)
-	if err != nil || image != s.Follows && !replaced {
+	if err != nil || image != s.Follows && (s.Follows != "" || !replaced) {
 		return conditions.Wait("ShardNotReady", "waiting for a pod of StatefulSet %s to be ready with the image of its spec",
 			s.target.WorkloadName())
 	}
@@ -170,4 +170,3 @@ func withoutEffect(spec *v1alpha1.VirtualWorkspaceSpec) []string {
 	add(spec.External.PrivatePort != 0, "spec.external.privatePort: the Service has one port")
 	return fields
 }
-
