@@ -17,9 +17,9 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// An installation is upgraded in this order, and each component after those before it are ready with their image: the cache server, the root
-// shard, the other shards one by one, their virtual workspaces, the front proxies. A component whose spec has an image is not upgraded with
-// the others, but they wait for it to be ready.
+// An installation is upgraded in this order, and each component after those before it are ready with their image: the cache server, the
+// root shard, the other shards one by one, their virtual workspaces, the front proxies. A component whose spec has an image is not upgraded
+// with the others, but they wait for it to be ready.
 
 // turn is the interval of checks whether it is the turn of a component, because a component does not watch all others.
 const turn = 10 * time.Second
@@ -54,8 +54,8 @@ func (p part) has(image string) error {
 }
 
 func (p part) wait(why string) error {
-	return conditions.Unwatched(turn, conditions.Wait("WaitingForUpgrade", "keeping the former image until %s %s is upgraded: %s", p.kind, p.name,
-		why))
+	return conditions.Unwatched(turn,
+		conditions.Wait("WaitingForUpgrade", "keeping the former image until %s %s is upgraded: %s", p.kind, p.name, why))
 }
 
 // Turn returns nil if a component that follows the image of its RootShard may be upgraded to it now, or what it waits for.
@@ -83,21 +83,24 @@ func Turn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of clien
 	return nil
 }
 
-// PartTurn returns nil if a component may have another image now, or what it waits for. One whose spec has a version does not wait for others,
-// but must not be too old or too new for its root shard.
-func PartTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of client.Object, spec *v1alpha1.ImageSpec, image string) error {
+// PartTurn returns nil if a component may have another image now, or what it waits for. One whose spec has a version does not wait for
+// others, but must not be too old or too new for its root shard.
+func PartTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of client.Object, spec *v1alpha1.ImageSpec,
+	image string) error {
 	if spec == nil || spec.Tag == "" && spec.Digest == "" {
 		return Turn(ctx, c, rs, of)
 	}
 	allowed := of.GetAnnotations()[v1alpha1.AllowVersionAnnotation]
 	if err := Skew(component.Version(image), rs.Status.Version); err != nil && allowed != component.Version(image) {
-		return conditions.Stall("VersionRefused", "spec.image: RootShard %s has run kcp %s, and %s is not the same minor version or the one before: "+
-			"set another, or allow it with the annotation %s", rs.Name, rs.Status.Version, component.Version(image), v1alpha1.AllowVersionAnnotation)
+		return conditions.Stall("VersionRefused", "spec.image: RootShard %s has run kcp %s, and %s is not the same minor version or the one "+
+			"before: set another, or allow it with the annotation %s", rs.Name, rs.Status.Version, component.Version(image),
+			v1alpha1.AllowVersionAnnotation)
 	}
 	return nil
 }
 
-// shardsBefore returns the Shards of an installation that are upgraded before a component: for a Shard, those whose names are before its own.
+// shardsBefore returns the Shards of an installation that are upgraded before a component: for a Shard, those whose names are before its
+// own.
 func shardsBefore(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of client.Object) ([]part, error) {
 	list := &v1alpha1.ShardList{}
 	if err := c.List(ctx, list, client.InNamespace(rs.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -140,8 +143,8 @@ func allViews(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, shar
 	return all, nil
 }
 
-// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: its cache server, and shards whose version would
-// be too old beside it.
+// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: its cache server, and shards whose version
+// would be too old beside it.
 func RootTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, image string) error {
 	shards, err := shardsBefore(ctx, c, rs, rs)
 	if err != nil {

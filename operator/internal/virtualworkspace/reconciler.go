@@ -93,11 +93,11 @@ func (s *scope) check(ctx context.Context) error {
 	spec := &s.VirtualWorkspace.Spec
 	switch {
 	case s.other() && spec.KubeconfigSecretRef == nil:
-		return conditions.Stall("KubeconfigMissing", "spec.kubeconfigSecretRef: another program than kcp calls kcp with rights of its own: name the "+
-			"Secret of a Kubeconfig")
+		return conditions.Stall("KubeconfigMissing", "spec.kubeconfigSecretRef: another program than kcp calls kcp with rights of its own: "+
+			"name the Secret of a Kubeconfig")
 	case !s.other() && spec.KubeconfigSecretRef != nil:
-		return conditions.Stall("NotSupported", "spec.kubeconfigSecretRef: kcp virtual-workspaces reads the etcd of the shard: remove the field, "+
-			"or set spec.command")
+		return conditions.Stall("NotSupported", "spec.kubeconfigSecretRef: kcp virtual-workspaces reads the etcd of the shard: remove the "+
+			"field, or set spec.command")
 	case workload.Scraped(spec.Monitoring) && !s.target.Scraped():
 		return conditions.Stall("NotSupported", "spec.monitoring.serviceMonitor: requires spec.monitoring.serviceMonitor of the shard in "+
 			"spec.target, which creates the user that may read metrics")
