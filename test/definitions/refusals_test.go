@@ -57,6 +57,12 @@ var refusals = []struct {
 	from, change string
 	want         string
 }{
+	{"a class of load balancers without one", "FrontProxy", "", "spec: {serviceTemplate: {spec: {loadBalancerClass: internal}}}",
+		"require type LoadBalancer"},
+	{"a port of nodes without any", "FrontProxy", "", "spec: {serviceTemplate: {spec: {type: ClusterIP, nodePort: 30443}}}",
+		"require type NodePort or LoadBalancer"},
+	{"a source that is no network", "FrontProxy", "",
+		"spec: {serviceTemplate: {spec: {type: LoadBalancer, loadBalancerSourceRanges: [example.com]}}}", "loadBalancerSourceRanges"},
 	{"a name that is too long", "RootShard", "", "metadata: {name: a12345678901234567890123456789012345678901}", "at most 40 lower case letters"},
 	{"a name with a dot", "RootShard", "", "metadata: {name: root.kcp}", "at most 40 lower case letters"},
 	{"a name that no Service can have", "RootShard", "", "metadata: {name: 1st}", "beginning with a letter"},

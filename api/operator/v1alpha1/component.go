@@ -146,6 +146,9 @@ type ServiceTemplate struct {
 }
 
 // ServiceSpecTemplate customizes the spec of a Service.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.loadBalancerClass) || has(self.loadBalancerSourceRanges)) || has(self.type) && self.type == 'LoadBalancer'",message="loadBalancerClass and loadBalancerSourceRanges require type LoadBalancer"
+// +kubebuilder:validation:XValidation:rule="!(has(self.nodePort) || has(self.externalTrafficPolicy)) || has(self.type) && self.type != 'ClusterIP'",message="nodePort and externalTrafficPolicy require type NodePort or LoadBalancer"
 type ServiceSpecTemplate struct {
 	// Type of the Service. Unset: ClusterIP.
 	//
@@ -156,7 +159,36 @@ type ServiceSpecTemplate struct {
 	//
 	// +optional
 	ClusterIP string `json:"clusterIP,omitempty"`
+	// LoadBalancerClass selects the implementation of the load balancer. Unset: the default of the cluster.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+	// LoadBalancerSourceRanges are the networks, such as 10.0.0.0/8, whose clients the load balancer accepts. Unset: all.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	LoadBalancerSourceRanges []ServiceSourceRange `json:"loadBalancerSourceRanges,omitempty"`
+	// ExternalTrafficPolicy says whether nodes send connections from outside of the cluster to pods of all nodes (Cluster), or only to their
+	// own (Local), which keeps the addresses of clients. Unset: Cluster.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=Cluster;Local
+	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
+	// NodePort is the port on nodes. Unset: assigned by Kubernetes.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	NodePort int32 `json:"nodePort,omitempty"`
 }
+
+// ServiceSourceRange is a network in CIDR notation.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:Pattern="^[0-9a-fA-F.:]+/[0-9]{1,3}$"
+type ServiceSourceRange string
 
 // DeploymentTemplate customizes the workload that the operator creates, of whichever kind.
 type DeploymentTemplate struct {

@@ -16,8 +16,9 @@ type ComponentSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Resources of each pod. They override the defaults. Shards and virtual workspaces request 1 CPU and 1Gi, with limits of 2 CPU and 2Gi;
-	// cache servers request 500m and 1Gi, with limits of 1 CPU and 2Gi; front proxies request 100m and 128Mi, without limits.
+	// Resources of each pod. They override the defaults, with which an installation starts on a small node: shards and virtual workspaces
+	// request 100m and 256Mi, with limits of 2 CPU and 2Gi; cache servers request 100m and 256Mi, with limits of 1 CPU and 2Gi; front proxies
+	// request 100m and 128Mi, without limits.
 	//
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

@@ -122,5 +122,5 @@ func defaultResources() corev1.ResourceRequirements {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
-	return corev1.ResourceRequirements{Requests: list("500m", "1Gi"), Limits: list("1", "2Gi")}
+	return corev1.ResourceRequirements{Requests: list("100m", "256Mi"), Limits: list("1", "2Gi")}
 }

@@ -38,7 +38,9 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		ProxyClientKey: "/etc/kcp-front-proxy/requestheader-client/tls.key"}}
 	everything.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
 		IssuerRef: &v1alpha1.ObjectReference{Name: "public"}, DNSNames: []string{"proxy.example.com"}}}}
-	everything.Spec.ServiceTemplate = &v1alpha1.ServiceTemplate{Spec: &v1alpha1.ServiceSpecTemplate{Type: corev1.ServiceTypeLoadBalancer}}
+	everything.Spec.ServiceTemplate = &v1alpha1.ServiceTemplate{Spec: &v1alpha1.ServiceSpecTemplate{Type: corev1.ServiceTypeLoadBalancer,
+		LoadBalancerClass: "example.com/internal", LoadBalancerSourceRanges: []v1alpha1.ServiceSourceRange{"10.0.0.0/8", "fd00::/8"},
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, NodePort: 30443}}
 	everything.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
 	everything.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	everything.Spec.Logging = &v1alpha1.LoggingSpec{Level: 2}

@@ -174,7 +174,7 @@ func defaultResources() corev1.ResourceRequirements {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
-	return corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("2", "2Gi")}
+	return corev1.ResourceRequirements{Requests: list("100m", "256Mi"), Limits: list("2", "2Gi")}
 }
 
 // baseHost returns the host in the base URL.

@@ -9,6 +9,17 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
+// expose adds the fields with which clients outside of the cluster reach a Service.
+func expose(service *corev1.ServiceSpec, template *v1alpha1.ServiceSpecTemplate) {
+	if template.LoadBalancerClass != "" {
+		service.LoadBalancerClass = new(template.LoadBalancerClass)
+	}
+	for _, network := range template.LoadBalancerSourceRanges {
+		service.LoadBalancerSourceRanges = append(service.LoadBalancerSourceRanges, string(network))
+	}
+	service.ExternalTrafficPolicy, service.Ports[0].NodePort = template.ExternalTrafficPolicy, template.NodePort
+}
+
 // Service builds the Service of the pods.
 func Service(c *Component) *corev1.Service {
 	var extra *v1alpha1.Metadata
@@ -26,6 +37,7 @@ func Service(c *Component) *corev1.Service {
 	if c.Service != nil && c.Service.Spec != nil {
 		service.Spec.Type = cmp.Or(c.Service.Spec.Type, service.Spec.Type)
 		service.Spec.ClusterIP = c.Service.Spec.ClusterIP
+		expose(&service.Spec, c.Service.Spec)
 	}
 	return service
 }
