@@ -108,6 +108,13 @@ func (s *cacheServer) prepare(ctx context.Context) error {
 		}
 		config.Administrators = byCertificate(clients)
 	}
+	if s.opts.MetricsCA != "" {
+		scrapers, err := load("metrics-client-ca-file", s.opts.MetricsCA)
+		if err != nil {
+			return err
+		}
+		config.Scrapers = byCertificate(scrapers)
+	}
 	s.serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(slices.Clone(authorities)...) // Serve follows the files
 	var err error
 	s.handler, err = cacheserver.New(config)
@@ -117,7 +124,7 @@ func (s *cacheServer) prepare(ctx context.Context) error {
 // chain returns the handler of all requests. stopping ends when the server begins to stop.
 func (s *cacheServer) chain(stopping context.Context) http.Handler {
 	top := http.NewServeMux()
-	top.Handle("/metrics", s.handler.ForAdministrators(legacyregistry.Handler()))
+	top.Handle("/metrics", s.handler.ForScrapers(legacyregistry.Handler()))
 	etcd := healthz.NamedCheck("etcd", func(r *http.Request) error { return s.backend.Ping(r.Context()) })
 	room := healthz.NamedCheck("etcd-space", func(*http.Request) error { return s.backend.CheckRoom() })
 	serves := healthz.NamedCheck("shutdown", func(*http.Request) error { return context.Cause(stopping) })

@@ -32,6 +32,8 @@ type CacheServer struct {
 	PeerCA string
 	// ClientCA contains the authorities of the certificates of administrators.
 	ClientCA string
+	// MetricsCA contains the authorities of the certificates of the user that may read the metrics.
+	MetricsCA string
 	// AdministratorsWrite lets administrators write.
 	AdministratorsWrite bool
 	// StalledClientTimeout is the time after which the server ends a request whose client makes no progress.
@@ -64,6 +66,8 @@ func (o *CacheServer) AddFlags(flags *flag.NamedFlagSets) {
 		"names its shard in a URI such as kcp://shard/root. A shard writes its own objects, and reads those of all shards.")
 	fs.StringVar(&o.ClientCA, "client-ca-file", o.ClientCA, "Certificate authorities of the client certificates of administrators. Members "+
 		"of system:masters may read.")
+	fs.StringVar(&o.MetricsCA, "metrics-client-ca-file", o.MetricsCA, "Certificate authorities of the client certificate of the user "+
+		"metrics-viewer, who may read /metrics and nothing else. Administrators may read it, too.")
 	fs.BoolVar(&o.AdministratorsWrite, "allow-administrator-writes", o.AdministratorsWrite, "Let members of system:masters write the objects "+
 		"of every shard. Shards of other versions of kcp require this: each of them can then write the objects of all others.")
 	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "Time after which the server ends a request "+

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -23,6 +25,8 @@ const (
 	// rootDirectory has the files that the server writes, the embedded etcd included.
 	rootDirectory = "/var/run/kcp"
 	tls           = "/etc/cache-server/tls/"
+	// metricsViewer is the user that may only read the metrics, and the name of its certificate.
+	metricsViewer = "metrics-viewer"
 )
 
 // name returns the name of an object of a CacheServer.
@@ -74,7 +78,19 @@ func certificates(c *v1alpha1.CacheServer) (issuers, authorities, leaves []clien
 		DNSNames: []string{"localhost", service, service + "." + c.Namespace, service + "." + c.Namespace + ".svc", installation.CacheHost(c)},
 		Usages:   pki.ServerUsages,
 	}))
+	if workload.Scraped(c.Spec.Monitoring) {
+		leaves = append(leaves, pki.Certificate(pki.Request{Namespace: c.Namespace, Name: name(c, metricsViewer), Labels: labels(c),
+			Issuer: pki.IssuerNamed(ca), CommonName: metricsViewer, Usages: pki.ClientUsages}))
+	}
 	return issuers, authorities, leaves
+}
+
+// unwanted returns the certificates that the spec does not require.
+func unwanted(c *v1alpha1.CacheServer) []client.Object {
+	if workload.Scraped(c.Spec.Monitoring) {
+		return nil
+	}
+	return []client.Object{&certmanager.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name(c, metricsViewer)}}}
 }
 
 func template(c *v1alpha1.CacheServer, name string) *v1alpha1.CertificateTemplate {
@@ -100,6 +116,8 @@ func build(c *v1alpha1.CacheServer, etcd settings.Etcd, inputs map[string]string
 		{Name: "ca", Secret: name(c, "merged-ca-bundle"), Keys: []string{"tls.crt"}, Path: tls + "ca"},
 	}, settings.Mounts(references(c, etcd))...)
 	w.Scratch, w.Inputs = []string{rootDirectory, "/tmp"}, inputs
+	w.Metrics = workload.Metrics{Path: "/metrics", ServerName: installation.CacheHost(c), CASecret: name(c, "merged-ca-bundle"),
+		ClientSecret: name(c, metricsViewer)}
 	return workload.Customized(w, &c.Spec.ComponentSpec)
 }
 
@@ -111,6 +129,9 @@ func args(c *v1alpha1.CacheServer, etcd settings.Etcd) []string {
 		"--tls-private-key-file=" + tls + "server/tls.key",
 		"--peer-client-ca-file=" + tls + "ca/tls.crt",
 		"--logging-format=json",
+	}
+	if workload.Scraped(c.Spec.Monitoring) {
+		a = append(a, "--metrics-client-ca-file="+tls+"ca/tls.crt")
 	}
 	if c.Spec.Etcd != nil {
 		a = append(a, settings.EtcdFlags(etcd)...)

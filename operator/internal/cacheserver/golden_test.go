@@ -20,6 +20,7 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		TLSConfig: &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd-client"}}}
 	stored.Spec.ClusterDomain = "example.local"
 	stored.Spec.Certificates = &v1alpha1.Certificates{CASecretRef: &v1alpha1.LocalReference{Name: "company"}}
+	stored.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	stored.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
 	for _, test := range []struct {
 		name     string
@@ -42,6 +43,9 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		}
 		if policy, wanted := workload.NetworkPolicy(c); wanted {
 			objects = append(objects, policy)
+		}
+		if monitor, wanted := workload.ServiceMonitor(c); wanted {
+			objects = append(objects, monitor)
 		}
 		operatortest.Golden(t, "testdata/"+test.name+".golden", objects)
 	}

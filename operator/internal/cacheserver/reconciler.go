@@ -114,7 +114,8 @@ func (s *scope) reconcile(ctx context.Context) {
 // certificates applies the CA and the certificate of the server.
 func (s *scope) certificates(ctx context.Context) error {
 	issuers, authorities, leaves := certificates(s.cache)
-	err := s.Certificates(ctx, component.Certificates{Issuers: issuers, Authorities: authorities, Leaves: leaves, Field: s.issuerField})
+	err := s.Certificates(ctx, component.Certificates{Issuers: issuers, Authorities: authorities, Leaves: leaves, Unwanted: unwanted(s.cache),
+		Field: s.issuerField})
 	if given := s.Authority(ctx, s.cache.Spec.Certificates); given != nil {
 		return given
 	}
@@ -139,10 +140,6 @@ func (s *scope) references(ctx context.Context) error {
 		return err
 	}
 	s.cache.Status.RootShard = user
-	if workload.Scraped(s.cache.Spec.Monitoring) {
-		return conditions.Stall("NotSupported", "spec.monitoring.serviceMonitor: a cache server has no user that may only read its metrics: "+
-			"remove the field")
-	}
 	if err := installation.CheckEtcd(ctx, s.Client, s.cache); err != nil {
 		return err
 	}

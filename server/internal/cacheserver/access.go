@@ -30,6 +30,8 @@ type access struct {
 	peers *peers.Verifier
 	// administrators authenticates other clients.
 	administrators authenticator.Request
+	// scrapers authenticates clients that may read the metrics.
+	scrapers authenticator.Request
 	// administratorsWrite lets administrators write.
 	administratorsWrite bool
 }
@@ -59,6 +61,18 @@ func (a access) callerOf(r *http.Request) (caller, error) {
 		}
 	}
 	return caller{}, apierrors.NewUnauthorized("the client certificate is not signed by an authority of this cache server, or has expired")
+}
+
+// Scraper is the name of the user that may read the metrics.
+const Scraper = "metrics-viewer"
+
+// scrapes reports whether a client is the user that may read the metrics.
+func (a access) scrapes(r *http.Request) bool {
+	if a.scrapers == nil {
+		return false
+	}
+	response, ok, err := a.scrapers.AuthenticateRequest(r)
+	return err == nil && ok && response.User.GetName() == Scraper
 }
 
 // authorize returns an error if a caller may not do what a request does. It depends on the path only: nothing is read before.

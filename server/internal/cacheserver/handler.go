@@ -42,6 +42,8 @@ type Config struct {
 	Peers peers.Authorities
 	// Administrators authenticates clients that are no shards; nil if there are none. Members of system:masters may read.
 	Administrators authenticator.Request
+	// Scrapers authenticates clients that may read the metrics, and nothing else; nil if there are none.
+	Scrapers authenticator.Request
 	// AdministratorsWrite lets members of system:masters write, as upstream's shards do.
 	AdministratorsWrite bool
 	// Stopping ends when the server begins to stop: watches end then. nil never ends.
@@ -75,7 +77,7 @@ func New(config Config) (*Handler, error) {
 	}
 	h := &Handler{
 		config: config, limits: l, resources: all, pages: newPages(config.Clock), parts: newParts(config.Backend, config.Clock),
-		access: access{administrators: config.Administrators, administratorsWrite: config.AdministratorsWrite},
+		access: access{administrators: config.Administrators, scrapers: config.Scrapers, administratorsWrite: config.AdministratorsWrite},
 	}
 	if config.Peers != nil {
 		h.access.peers = peers.NewVerifier(config.Peers, clock.RealClock{})
@@ -174,12 +176,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	return h.serveResource(w, r.WithContext(ctx), found, t, info.Verb, claimed)
 }
 
-// ForAdministrators serves requests of administrators.
-func (h *Handler) ForAdministrators(next http.Handler) http.Handler {
+// ForScrapers serves requests of administrators, and of the user with the name Scraper.
+func (h *Handler) ForScrapers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := h.access.callerOf(r)
+		if (err != nil || !who.administrator) && h.access.scrapes(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if err == nil && !who.administrator {
-			err = forbidden("only administrators of the installation may read this")
+			err = forbidden("only administrators of the installation and the user %s may read this", Scraper)
 		}
 		if err != nil {
 			responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
