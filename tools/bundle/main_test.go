@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,10 +140,13 @@ func TestBundleThatCatalogsWouldRefuseIsRefused(t *testing.T) {
 		{"no icon", func(s *source) { s.icon = nil }, "Icon"},
 		{"a missing install mode", func(s *source) { s.base.Spec.InstallModes = s.base.Spec.InstallModes[1:] }, "OwnNamespace"},
 		{"an example of an unknown kind", func(s *source) { s.samples[0]["kind"] = "Other" }, "provided API"},
-		{"a kind without an example", func(s *source) { s.samples = s.samples[1:] }, "example"},
+		{"a kind without an example", func(s *source) {
+			kind := s.samples[0]["kind"]
+			s.samples = slices.DeleteFunc(s.samples, func(sample map[string]any) bool { return sample["kind"] == kind })
+		}, "example"},
 		{"an invalid definition", func(s *source) {
-			s.definitions[0].text = []byte(strings.Replace(string(s.definitions[0].text), "type: integer", "type: number-ish", 1))
-		}, "number-ish"},
+			s.definitions[0].text = []byte(strings.Replace(string(s.definitions[0].text), "type: string", "type: string-ish", 1))
+		}, "string-ish"},
 		{"a missing definition", func(s *source) { s.definitions[0].text = s.definitions[1].text }, "not found in bundle"},
 		{"no requests", func(s *source) { s.operator().Resources.Requests = nil }, "resource requests"},
 		{"an invalid version", func(s *source) { s.version = "1" }, "Major.Minor.Patch"},
