@@ -5,7 +5,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,11 +39,8 @@ type scope struct {
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	c := &v1alpha1.CacheServer{}
-	if err := r.Live.Get(ctx, request.NamespacedName, c); err != nil {
-		if r.EtcdChecker != nil && apierrors.IsNotFound(err) {
-			r.EtcdChecker.Forget(request.NamespacedName)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if exists, err := r.Read(ctx, request, c); !exists {
+		return ctrl.Result{}, err
 	}
 	if !c.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the garbage collector deletes its objects

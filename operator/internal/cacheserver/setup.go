@@ -10,10 +10,8 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/component"
-	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
-	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/settings"
 )
 
@@ -46,22 +44,12 @@ func refersTo(object client.Object) component.Referred {
 	etcd := settings.Etcd{}
 	referred := component.Referred{Secrets: []string{authority(c)}, Authorities: []string{name(c, "ca")}}
 	if config := c.Spec.Etcd; config != nil {
-		if config.TLSConfig != nil {
-			etcd.Secret = config.TLSConfig.SecretRef.Name
-		}
-		if config.Managed != nil {
-			managed := component.ManagedEtcd(c.Name)
-			referred.Secrets = append(referred.Secrets, etcdcluster.ClientSecretName(managed), etcdcluster.TrustSecretName(managed))
-		}
+		etcd.Secret = referred.AddEtcd(c.Name, *config)
 	}
 	referred.Add(references(c, etcd))
-	issuers := []*v1alpha1.ObjectReference{}
+	referred.AddIssuers(c.Spec.CertificateTemplates)
 	if given := c.Spec.Certificates; given != nil {
-		issuers = append(issuers, given.IssuerRef)
+		referred.AddIssuers(nil, given.IssuerRef)
 	}
-	for _, template := range c.Spec.CertificateTemplates {
-		issuers = append(issuers, pki.IssuerOf(&template))
-	}
-	referred.Issuers = pki.IssuerNames(issuers...)
 	return referred
 }

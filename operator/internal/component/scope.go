@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -39,6 +40,16 @@ type Environment struct {
 	Pods workload.Security
 	// EtcdChecker checks external etcds. Nil: they count as available.
 	EtcdChecker *EtcdChecker
+}
+
+// Read reads the object of a request, past the cache, and reports whether it exists. If it does not, what is known about its etcd is
+// forgotten.
+func (e *Environment) Read(ctx context.Context, request ctrl.Request, into client.Object) (exists bool, err error) {
+	err = e.Live.Get(ctx, request.NamespacedName, into)
+	if apierrors.IsNotFound(err) && e.EtcdChecker != nil {
+		e.EtcdChecker.Forget(request.NamespacedName)
+	}
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // Scope is the state of one reconciliation of a component.

@@ -15,7 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
+	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/settings"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -48,6 +51,27 @@ func (r *Referred) Add(references []settings.Reference) {
 			r.ConfigMaps = append(r.ConfigMaps, ref.ConfigMap)
 		}
 	}
+}
+
+// AddIssuers adds the issuers that templates of certificates name, and others, which may be nil.
+func (r *Referred) AddIssuers(templates v1alpha1.CertificateTemplateMap, others ...*v1alpha1.ObjectReference) {
+	for _, template := range templates {
+		others = append(others, pki.IssuerOf(&template))
+	}
+	r.Issuers = append(r.Issuers, pki.IssuerNames(others...)...)
+}
+
+// AddEtcd adds the Secrets of the etcd that the operator creates for a component, if it does, and returns the Secret that the spec names
+// for another etcd, which may be empty.
+func (r *Referred) AddEtcd(component string, config v1alpha1.EtcdConfig) (secret string) {
+	if config.Managed != nil {
+		etcd := ManagedEtcd(component)
+		r.Secrets = append(r.Secrets, etcdcluster.ClientSecretName(etcd), etcdcluster.TrustSecretName(etcd))
+	}
+	if config.TLSConfig != nil {
+		return config.TLSConfig.SecretRef.Name
+	}
+	return ""
 }
 
 // Indices returns the indices for Watch.

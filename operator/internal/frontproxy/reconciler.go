@@ -4,10 +4,8 @@ package frontproxy
 import (
 	"cmp"
 	"context"
-	"net"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,8 +54,8 @@ type scope struct {
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	f := &v1alpha1.FrontProxy{}
-	if err := r.Live.Get(ctx, request.NamespacedName, f); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if exists, err := r.Read(ctx, request, f); !exists {
+		return ctrl.Result{}, err
 	}
 	if !f.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the garbage collector deletes its objects
@@ -70,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		s.Available(ctx)
 	} else {
 		s.reconcile(ctx)
-		f.Status.URL = "https://" + net.JoinHostPort(s.externalHost, strconv.FormatUint(uint64(s.externalPort), 10))
+		f.Status.URL = shard.Address(s.externalHost, s.externalPort)
 	}
 	s.Ignored(withoutEffect(&f.Spec))
 	return s.End(ctx, before, before.Status.Conditions)

@@ -11,7 +11,6 @@ import (
 	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
-	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
 // Setup registers the reconciler, with watches for the objects that it creates and those that specs refer to.
@@ -33,10 +32,6 @@ func refersTo(object client.Object) component.Referred {
 		referred.Root = ref.Name
 	}
 	referred.Add(references(f))
-	var issuers []*v1alpha1.ObjectReference
-	for _, template := range f.Spec.CertificateTemplates {
-		issuers = append(issuers, pki.IssuerOf(&template))
-	}
-	referred.Issuers = pki.IssuerNames(issuers...)
+	referred.AddIssuers(f.Spec.CertificateTemplates)
 	return referred
 }

@@ -8,9 +8,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
@@ -51,11 +49,8 @@ type scope struct {
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	sh := &v1alpha1.Shard{}
-	if err := r.Live.Get(ctx, request.NamespacedName, sh); err != nil {
-		if r.EtcdChecker != nil && apierrors.IsNotFound(err) {
-			r.EtcdChecker.Forget(request.NamespacedName)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if exists, err := r.Read(ctx, request, sh); !exists {
+		return ctrl.Result{}, err
 	}
 	rs, missing := installation.Root(ctx, r.Client, sh.Namespace, "rootShard.ref", sh.Spec.RootShard.Reference)
 	if missing != nil && !gone(missing) {

@@ -9,10 +9,8 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/component"
-	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
-	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -39,18 +37,8 @@ func refersTo(object client.Object) component.Referred {
 		referred.Root = ref.Name
 	}
 	s := shard.Further(sh, &v1alpha1.RootShard{})
-	if config := sh.Spec.Etcd.TLSConfig; config != nil {
-		s.Etcd.Secret = config.SecretRef.Name
-	}
-	if sh.Spec.Etcd.Managed != nil {
-		etcd := component.ManagedEtcd(sh.Name)
-		referred.Secrets = append(referred.Secrets, etcdcluster.ClientSecretName(etcd), etcdcluster.TrustSecretName(etcd))
-	}
+	s.Etcd.Secret = referred.AddEtcd(sh.Name, sh.Spec.Etcd)
 	referred.Add(shard.References(s))
-	var issuers []*v1alpha1.ObjectReference
-	for _, template := range sh.Spec.CertificateTemplates {
-		issuers = append(issuers, pki.IssuerOf(&template))
-	}
-	referred.Issuers = pki.IssuerNames(issuers...)
+	referred.AddIssuers(sh.Spec.CertificateTemplates)
 	return referred
 }

@@ -31,15 +31,7 @@ func Secret(namespace, name string, labels map[string]string, k Kubeconfig) (*co
 		config.Contexts[context] = &clientcmdapi.Context{Cluster: context, AuthInfo: k.User}
 	}
 	config.CurrentContext = k.Current
-	content, err := clientcmd.Write(*config)
-	if err != nil {
-		return nil, err
-	}
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{Key: content},
-	}, nil
+	return secretOf(namespace, name, labels, config)
 }
 
 // Files has the content of a kubeconfig that names files.
@@ -60,6 +52,10 @@ func FilesSecret(namespace, name string, labels map[string]string, f Files) (*co
 		context.AuthInfo = current
 	}
 	config.Contexts[current], config.CurrentContext = context, current
+	return secretOf(namespace, name, labels, config)
+}
+
+func secretOf(namespace, name string, labels map[string]string, config *clientcmdapi.Config) (*corev1.Secret, error) {
 	content, err := clientcmd.Write(*config)
 	if err != nil {
 		return nil, err

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"strconv"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,15 +56,13 @@ func (s *scope) target(ctx context.Context) (err error) {
 		}
 		host, port := installation.ProxyAddress(f, s.rs)
 		service := fmt.Sprintf("%s.%s.svc.%s", installation.ProxyWorkload(f.Name), namespace, cmp.Or(s.rs.Spec.ClusterDomain, "cluster.local"))
-		s.endpoint = endpoint{external: address(host, port), service: address(service, port), bundle: installation.ProxyBundle(f.Name)}
+		s.endpoint = endpoint{
+			external: shard.Address(host, port), service: shard.Address(service, port), bundle: installation.ProxyBundle(f.Name),
+		}
 		return nil
 	default:
 		return conditions.Stall("NoTarget", "spec.target is empty: set rootShardRef, shardRef or frontProxyRef")
 	}
-}
-
-func address(host string, port uint32) string {
-	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 
 // rootShard gets the RootShard in a field of a spec.

@@ -4,9 +4,7 @@ package rootshard
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/component"
@@ -56,11 +54,8 @@ type scope struct {
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	rs := &v1alpha1.RootShard{}
-	if err := r.Live.Get(ctx, request.NamespacedName, rs); err != nil {
-		if r.EtcdChecker != nil && apierrors.IsNotFound(err) {
-			r.EtcdChecker.Forget(request.NamespacedName)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if exists, err := r.Read(ctx, request, rs); !exists {
+		return ctrl.Result{}, err
 	}
 	before := rs.DeepCopy()
 	if err := r.updateFinalizer(ctx, rs); err != nil {

@@ -11,10 +11,8 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/component"
-	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
-	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -63,21 +61,11 @@ func refersTo(object client.Object) component.Referred {
 	rs := object.(*v1alpha1.RootShard)
 	s := shard.Root(rs)
 	referred := component.Referred{Secrets: []string{s.RootSecret}, Authorities: []string{s.ServerCA(), s.ClientCA(), s.PeerCA(), s.ProxyCA()}}
-	if config := rs.Spec.Etcd.TLSConfig; config != nil {
-		s.Etcd.Secret = config.SecretRef.Name
-	}
-	if rs.Spec.Etcd.Managed != nil {
-		etcd := component.ManagedEtcd(rs.Name)
-		referred.Secrets = append(referred.Secrets, etcdcluster.ClientSecretName(etcd), etcdcluster.TrustSecretName(etcd))
-	}
+	s.Etcd.Secret = referred.AddEtcd(rs.Name, rs.Spec.Etcd)
 	referred.Add(shard.References(s))
-	var issuers []*v1alpha1.ObjectReference
+	referred.AddIssuers(rs.Spec.CertificateTemplates)
 	if c := rs.Spec.Certificates; c != nil {
-		issuers = append(issuers, c.IssuerRef)
+		referred.AddIssuers(nil, c.IssuerRef)
 	}
-	for _, template := range rs.Spec.CertificateTemplates {
-		issuers = append(issuers, pki.IssuerOf(&template))
-	}
-	referred.Issuers = pki.IssuerNames(issuers...)
 	return referred
 }

@@ -121,7 +121,7 @@ func (s *Shard) BaseURL() string {
 
 // ExternalURL returns the URL of the installation for clients outside of the cluster.
 func (s *Shard) ExternalURL() string {
-	return address(s.External.Hostname, s.External.Port)
+	return Address(s.External.Hostname, s.External.Port)
 }
 
 // PrivateURL returns the URL of the installation for components inside of its network.
@@ -130,13 +130,11 @@ func (s *Shard) PrivateURL() string {
 	if e.PrivateHostname == "" {
 		return s.ExternalURL()
 	}
-	return address(e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
+	return Address(e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
 }
 
 // Address returns the URL of a host and a port.
-func Address(host string, port uint32) string { return address(host, port) }
-
-func address(host string, port uint32) string {
+func Address(host string, port uint32) string {
 	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 

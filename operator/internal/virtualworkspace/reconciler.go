@@ -42,8 +42,8 @@ type scope struct {
 // Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	v := &v1alpha1.VirtualWorkspace{}
-	if err := r.Live.Get(ctx, request.NamespacedName, v); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if exists, err := r.Read(ctx, request, v); !exists {
+		return ctrl.Result{}, err
 	}
 	if !v.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the garbage collector deletes its objects
@@ -109,7 +109,7 @@ func (s *scope) check(ctx context.Context) error {
 	return s.followShard(ctx)
 }
 
-// followShard reads the pods of the shard. A shard whose pods are replaced by those of another version comes first.
+// followShard reads the pods of the shard, and waits while they are replaced by those of another version.
 func (s *scope) followShard(ctx context.Context) error {
 	set := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.target.Namespace, Name: s.target.WorkloadName()}, set)

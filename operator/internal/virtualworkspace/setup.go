@@ -14,7 +14,6 @@ import (
 	"github.com/kcplane/kcp/operator/internal/component"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
-	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -85,10 +84,6 @@ func refersTo(object client.Object) component.Referred {
 	v := object.(*v1alpha1.VirtualWorkspace)
 	referred := component.Referred{}
 	referred.Add(references(v))
-	var issuers []*v1alpha1.ObjectReference
-	for _, template := range v.Spec.CertificateTemplates {
-		issuers = append(issuers, pki.IssuerOf(&template))
-	}
-	referred.Issuers = pki.IssuerNames(issuers...)
+	referred.AddIssuers(v.Spec.CertificateTemplates)
 	return referred
 }
