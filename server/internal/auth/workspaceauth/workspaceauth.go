@@ -180,17 +180,15 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 // config returns a configuration in the cluster of a type, which another shard can hold, and nil if it does not exist. An error is
 // retriable.
 func (i *Issuers) config(ctx context.Context, cluster logicalcluster.Name,
-	name string) (found *tenancyv1alpha1.WorkspaceAuthenticationConfiguration, err error) {
-	known := func() bool {
-		found, _ = i.configs.Get(cluster, "", name)
-		return found != nil
+	name string) (*tenancyv1alpha1.WorkspaceAuthenticationConfiguration, error) {
+	get := func() (*tenancyv1alpha1.WorkspaceAuthenticationConfiguration, error) {
+		return i.configs.Get(cluster, "", name)
 	}
 	if i.references == nil {
-		known()
+		found, _ := get()
 		return found, nil
 	}
-	err = i.references.Await(ctx, cluster, tenancyv1alpha1.Resource("workspaceauthenticationconfigurations"), name, known)
-	return found, err
+	return references.Find(ctx, i.references, cluster, tenancyv1alpha1.Resource("workspaceauthenticationconfigurations"), name, get)
 }
 
 // confine limits a user to one cluster, and removes attributes that only the system may set.

@@ -87,6 +87,17 @@ func (r *References) Await(ctx context.Context, cluster logicalcluster.Name, res
 	return nil
 }
 
+// Find returns an object of a cluster, which another shard can hold, and nil if no shard has it. get returns what this shard has. An error
+// is retriable.
+func Find[T any](ctx context.Context, r *References, cluster logicalcluster.Name, resource schema.GroupResource, name string,
+	get func() (*T, error)) (found *T, err error) {
+	err = r.Await(ctx, cluster, resource, name, func() bool {
+		found, _ = get()
+		return found != nil
+	})
+	return found, err
+}
+
 // Exists reports whether a cluster has an object. known reports whether this shard has it.
 func (r *References) Exists(ctx context.Context, cluster logicalcluster.Name, resource schema.GroupResource, name string,
 	known func() bool) (bool, error) {

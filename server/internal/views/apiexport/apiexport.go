@@ -91,12 +91,9 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 }
 
 // find returns the export, which another shard can hold, and nil if it does not exist. An error is retriable.
-func (v *view) find(ctx context.Context) (found *apisv1alpha2.APIExport, err error) {
-	err = v.References.Await(ctx, v.cluster, apisv1alpha2.Resource("apiexports"), v.export, func() bool {
-		found, _ = v.Exports.Get(v.cluster, v.export)
-		return found != nil
-	})
-	return found, err
+func (v *view) find(ctx context.Context) (*apisv1alpha2.APIExport, error) {
+	return references.Find(ctx, v.References, v.cluster, apisv1alpha2.Resource("apiexports"), v.export,
+		func() (*apisv1alpha2.APIExport, error) { return v.Exports.Get(v.cluster, v.export) })
 }
 
 // AllowsContent reports whether a user may make a request for the content of an export.

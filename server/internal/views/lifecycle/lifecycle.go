@@ -277,12 +277,11 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 }
 
 // find returns the type, which another shard can hold, and nil if it does not exist. An error is retriable.
-func (v *view) find(ctx context.Context) (found *tenancyv1alpha1.WorkspaceType, err error) {
-	err = v.References.Await(ctx, v.typeCluster, tenancyv1alpha1.Resource("workspacetypes"), v.typeName, func() bool {
-		found, _ = v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
-		return found != nil
-	})
-	return found, err
+func (v *view) find(ctx context.Context) (*tenancyv1alpha1.WorkspaceType, error) {
+	return references.Find(ctx, v.References, v.typeCluster, tenancyv1alpha1.Resource("workspacetypes"), v.typeName,
+		func() (*tenancyv1alpha1.WorkspaceType, error) {
+			return v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
+		})
 }
 
 // ownerOf returns the creator of a logical cluster, without groups that give access to other clusters.

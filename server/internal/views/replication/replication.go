@@ -119,20 +119,17 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 
 // find returns the slice and its export, which another shard can hold. The export is nil if one of them does not exist. An error is
 // retriable.
-func (v *view) find(
-	ctx context.Context,
-) (slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, err error) {
-	err = v.References.Await(ctx, v.cluster, cachev1alpha1.Resource("clustercachedresourceendpointslices"), v.slice, func() bool {
-		slice, _ = v.Cached.Slice(v.cluster, v.slice)
-		return slice != nil
-	})
+func (v *view) find(ctx context.Context) (slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport,
+	err error) {
+	slice, err = references.Find(ctx, v.References, v.cluster, cachev1alpha1.Resource("clustercachedresourceendpointslices"), v.slice,
+		func() (*cachev1alpha1.ClusterCachedResourceEndpointSlice, error) {
+			return v.Cached.Slice(v.cluster, v.slice)
+		})
 	if err != nil || slice == nil {
 		return nil, nil, err
 	}
-	err = v.References.Await(ctx, v.cluster, apisv1alpha2.Resource("apiexports"), slice.Spec.Export.Name, func() bool {
-		export, _ = v.Cached.Export(slice)
-		return export != nil
-	})
+	export, err = references.Find(ctx, v.References, v.cluster, apisv1alpha2.Resource("apiexports"), slice.Spec.Export.Name,
+		func() (*apisv1alpha2.APIExport, error) { return v.Cached.Export(slice) })
 	return slice, export, err
 }
 
