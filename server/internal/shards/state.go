@@ -131,10 +131,10 @@ func (f *Follower) greet(ctx context.Context) {
 		}
 		for range greetingAttempts {
 			reading, cancel := context.WithTimeout(ctx, stateTimeout)
-			_, err := f.Read(reading, name)
+			state, err := f.Read(reading, name)
 			cancel()
 			if shard, missing := f.Known.Get(logicalcluster.Root, "", name); err == nil && missing == nil {
-				f.follow(ctx, shard)
+				f.write(ctx, shard, state, nil)
 				break
 			}
 			select {
@@ -164,14 +164,18 @@ func (f *Follower) once(ctx context.Context) {
 	}
 }
 
-// follow reads one shard, and writes what changed.
+// follow reads one shard, and writes what has changed.
 func (f *Follower) follow(ctx context.Context, shard *corev1alpha1.Shard) {
 	reading, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	state, problem := f.Read(reading, shard.Name)
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() == nil {
+		f.write(ctx, shard, state, problem)
 	}
+}
+
+// write writes the state of a shard, or why there is none, if that has changed.
+func (f *Follower) write(ctx context.Context, shard *corev1alpha1.Shard, state State, problem error) {
 	wanted := shard.Status.DeepCopy()
 	report(wanted, shard, state, problem, f.Clock.Now())
 	if !changed(shard.Status, *wanted) {
