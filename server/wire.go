@@ -171,7 +171,7 @@ func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*re
 	if q.inflight, err = newInflight(s.opts, g, t); err != nil {
 		return nil, err
 	}
-	if q.mounts, s.mountHosts, err = newMounts(s.opts, g, t); err != nil {
+	if q.mounts, s.mountHosts, err = newMounts(s.opts, g, t, s.installation); err != nil {
 		return nil, err
 	}
 	g.AddReadyzChecks(

@@ -48,11 +48,13 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		bearertoken.New(authenticator.WrapAudienceAgnosticToken(config.APIAudiences, tokens)),
 		union.New(own, bearertoken.New(virtual.AtHome(ofTypes))),
 	)
-	everywhere := installation.authenticate(all, own, config.RequestHeaderConfig, config.APIAudiences, up.generic.Serializer)
+	headers := config.RequestHeaderConfig
+	proxies := installation.verifyProxies(headers)
+	everywhere := installation.authenticate(all, own, headers, proxies, config.APIAudiences, up.generic.Serializer)
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
 		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(
-			installation.forwarded(certificates, config.RequestHeaderConfig), everywhere)),
+			installation.forwarded(certificates, headers, proxies), everywhere)),
 		reviews:      authentication.Reviews(all),
 		certificates: certificates,
 	}, nil

@@ -43,7 +43,7 @@ func (i *installation) newOffering() (*offering, error) {
 // of this shard unless the kubeconfig has another.
 func (i *installation) cacheConfig() (*rest.Config, error) {
 	s := i.opts.Sharding
-	config := &rest.Config{Host: i.opts.ShardBaseURL, TLSClientConfig: rest.TLSClientConfig{CAFile: s.ShardCA}}
+	config := &rest.Config{Host: i.opts.ShardBaseURL, TLSClientConfig: trustOf(s, i.root)}
 	switch {
 	case s.CacheKubeconfig != "":
 		var err error
@@ -52,9 +52,6 @@ func (i *installation) cacheConfig() (*rest.Config, error) {
 		}
 	case !s.IsRoot():
 		config.Host = i.root.Host
-		if s.ShardCA == "" {
-			config.CAFile, config.CAData = i.root.CAFile, i.root.CAData
-		}
 	}
 	if config.CertFile == "" && len(config.CertData) == 0 {
 		config.CertFile, config.KeyFile = s.ClientCert, s.ClientKey

@@ -25,19 +25,27 @@ func (i *installation) holds(cluster logicalcluster.Name) bool {
 	return err == nil
 }
 
-// forwarded adds the client certificates of logical clusters that front proxies forward to those that certificates authenticates.
-func (i *installation) forwarded(certificates authenticator.Request,
-	headers *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
+// verifyProxies returns the verifier of the certificates of front proxies, which all authenticators share. It is nil without front proxies.
+func (i *installation) verifyProxies(headers *authenticatorfactory.RequestHeaderConfig) *peers.Verifier {
 	if i == nil || headers == nil {
+		return nil
+	}
+	return peers.NewVerifier(headers.CAContentProvider, clock.RealClock{})
+}
+
+// forwarded adds the client certificates of logical clusters that front proxies forward to those that certificates authenticates.
+func (i *installation) forwarded(certificates authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig,
+	proxies *peers.Verifier) authenticator.Request {
+	if proxies == nil {
 		return certificates
 	}
-	return authentication.Forwarded(certificates, headers, peers.NewVerifier(headers.CAContentProvider, clock.RealClock{}), i.holds)
+	return authentication.Forwarded(certificates, headers, proxies, i.holds)
 }
 
 // authenticate adds the users that other shards and front proxies vouch for to those of all. own authenticates the tokens of this shard.
 // headers are those in which a front proxy describes users.
 func (i *installation) authenticate(all, own authenticator.Request, headers *authenticatorfactory.RequestHeaderConfig,
-	audiences authenticator.Audiences, s runtime.NegotiatedSerializer) authenticator.Request {
+	proxies *peers.Verifier, audiences authenticator.Audiences, s runtime.NegotiatedSerializer) authenticator.Request {
 	if i == nil {
 		return all
 	}
@@ -54,8 +62,7 @@ func (i *installation) authenticate(all, own authenticator.Request, headers *aut
 		},
 	})
 	all = union.New(all, i.verdicts.Authenticator())
-	if headers != nil {
-		proxies := peers.NewVerifier(headers.CAContentProvider, clock.RealClock{})
+	if proxies != nil {
 		all = union.New(authentication.Stated(headers, proxies, audiences), all)
 	}
 	return authentication.FromProxies(all, headers)

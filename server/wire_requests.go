@@ -66,14 +66,15 @@ func newInflight(opts options.Completed, g *genericapiserver.Config, tenancy *te
 }
 
 // newMounts returns the proxy for requests to mounted workspaces, and the hosts that it may use.
-func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*mount.Proxy, *mount.Hosts, error) {
-	installation := []string{opts.ShardBaseURL, opts.ShardExternalURL, opts.ShardVirtualWorkspaceURL}
-	hosts, err := mount.NewHosts(installation, opts.MountProxy.Hosts)
+func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy, installation *installation) (
+	*mount.Proxy, *mount.Hosts, error) {
+	own := []string{opts.ShardBaseURL, opts.ShardExternalURL, opts.ShardVirtualWorkspaceURL}
+	hosts, err := mount.NewHosts(own, opts.MountProxy.Hosts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--mount-proxy-hosts: %w", err)
 	}
 	certificate, _ := g.SecureServing.Cert.CurrentCertKeyContent()
-	authorities, err := servingAuthorities(opts)
+	authorities, err := installation.servingAuthorities(opts.Sharding)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -141,16 +140,14 @@ func refuseShard(ctx context.Context, records shards.Records) error {
 // newClients returns the clients that call other shards.
 func (i *installation) newClients() (*peers.Clients, error) {
 	s := i.opts.Sharding
-	tls := rest.TLSClientConfig{CertFile: s.ClientCert, KeyFile: s.ClientKey, CAFile: s.ShardCA}
 	if !s.IsRoot() {
 		var err error
 		if i.root, err = clientcmd.BuildConfigFromFlags("", s.RootKubeconfig); err != nil {
 			return nil, fmt.Errorf("--root-shard-kubeconfig-file: %w", err)
 		}
-		if tls.CAFile == "" {
-			tls.CAFile, tls.CAData = i.root.CAFile, i.root.CAData
-		}
 	}
+	tls := trustOf(s, i.root)
+	tls.CertFile, tls.KeyFile = s.ClientCert, s.ClientKey
 	clients, err := peers.NewClients(peers.Config{TLS: tls, URL: i.urlOf, Clock: clock.RealClock{}})
 	if err != nil {
 		return nil, fmt.Errorf("--shard-client-cert-file, --shard-ca-file: %w", err)
@@ -158,27 +155,27 @@ func (i *installation) newClients() (*peers.Clients, error) {
 	return clients, nil
 }
 
-// servingAuthorities returns the authorities of the serving certificates of an installation of several shards, as PEM.
-func servingAuthorities(opts options.Completed) ([]byte, error) {
-	s := opts.Sharding
-	if s.ShardCA != "" {
-		content, err := os.ReadFile(s.ShardCA)
-		if err != nil {
-			return nil, fmt.Errorf("--shard-ca-file: %w", err)
-		}
-		return content, nil
+// trustOf returns the authorities of the serving certificates of shards: those of --shard-ca-file, or else those in the kubeconfig of the
+// root shard, which the root shard itself does not have.
+func trustOf(s options.Sharding, root *rest.Config) rest.TLSClientConfig {
+	if s.ShardCA == "" && root != nil {
+		return rest.TLSClientConfig{CAFile: root.CAFile, CAData: root.CAData}
 	}
-	if !s.Enabled() || s.RootKubeconfig == "" {
-		return nil, nil
+	return rest.TLSClientConfig{CAFile: s.ShardCA}
+}
+
+// servingAuthorities returns the authorities of the serving certificates of an installation of several shards, as PEM. i is nil for a
+// single shard.
+func (i *installation) servingAuthorities(s options.Sharding) ([]byte, error) {
+	var root *rest.Config
+	if i != nil {
+		root = i.root
 	}
-	root, err := clientcmd.BuildConfigFromFlags("", s.RootKubeconfig)
-	if err == nil {
-		err = rest.LoadTLSFiles(root)
+	config := &rest.Config{TLSClientConfig: trustOf(s, root)}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("--shard-ca-file, --root-shard-kubeconfig-file: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--root-shard-kubeconfig-file: %w", err)
-	}
-	return root.CAData, nil
+	return config.CAData, nil
 }
 
 // urlOf returns the URL of a shard for other shards.
