@@ -76,10 +76,18 @@ func (s step) finish(t *testing.T, at *sharded.Process, id, cluster string) {
 	_, err := stranger.List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	one := at.Server().DynamicAt(t, kcptest.Alice, path+cluster).Resource(kcptest.LogicalClusters)
-	found, err := one.Get(kcptest.Context(t), "cluster", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kcptest.Eventually(t, "the controller removes its step", func(ctx context.Context) error {
+		found, err := one.Get(ctx, "cluster", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		_, err = one.Patch(ctx, "cluster", types.MergePatchType, s.removal(found, id), metav1.PatchOptions{}, "status")
+		return err
+	})
+}
+
+// removal is a patch that takes a step from the logical cluster that was read, and conflicts with every change since then.
+func (s step) removal(found *unstructured.Unstructured, id string) []byte {
 	waiting, _, _ := unstructured.NestedStringSlice(found.Object, "status", s.field)
 	var left []string
 	for _, other := range waiting {
@@ -87,11 +95,8 @@ func (s step) finish(t *testing.T, at *sharded.Process, id, cluster string) {
 			left = append(left, fmt.Sprintf("%q", other))
 		}
 	}
-	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"status":{%q:[%s]}}`, found.GetResourceVersion(), s.field, strings.Join(left, ","))
-	kcptest.Eventually(t, "the controller removes its step", func(ctx context.Context) error {
-		_, err := one.Patch(ctx, "cluster", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-		return err
-	})
+	return fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{%q:[%s]}}`,
+		found.GetResourceVersion(), s.field, strings.Join(left, ","))
 }
 
 func TestAControllerOfATypeSeesTheWorkspacesOnEachShard(t *testing.T) {
