@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/pkg/v3/osutil"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 
 	"github.com/kcplane/kcp/operator/internal/etcdmember"
@@ -35,6 +37,7 @@ func main() {
 		log.Printf("starting as %+v", start)
 		args = append(args, start.Arguments()...)
 	}
+	osutil.RegisterInterruptHandler(etcdmember.StopAlone(prometheus.DefaultGatherer, func() { os.Exit(0) })) // before those of etcd
 	etcdmain.Main(args)
 }
 
