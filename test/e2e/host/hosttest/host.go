@@ -25,6 +25,7 @@ type Host struct {
 	program string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
+	operator   *Release // nil until a test needs it
 }
 
 // Main runs the tests of a package with the host cluster, and then the functions in after. It does not stop a cluster that ran before.
@@ -58,6 +59,9 @@ func run(m *testing.M, host **Host, after []func() error) int {
 	h.Kubeconfig = strings.TrimSpace(string(kubeconfig))
 	*host = h
 	code := m.Run()
+	if h.operator != nil {
+		after = append(after, h.operator.Remove)
+	}
 	for _, do := range after {
 		if err := do(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

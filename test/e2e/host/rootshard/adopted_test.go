@@ -8,6 +8,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
 // stateless returns a namespace with a kcp of two pods and an external etcd, and a client.
@@ -15,8 +17,8 @@ func stateless(t *testing.T) (*installed, kubernetes.Interface) {
 	t.Helper()
 	n := namespace(t)
 	n.RemoveAfter(t)
-	n.manifest(t, "etcd.yaml")
-	n.manifest(t, "kcp.yaml")
+	n.Manifest(t, "etcd.yaml")
+	n.Manifest(t, "kcp.yaml")
 	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", `--patch={"spec":{"replicas":2,"deploymentTemplate":{"spec":{"template":{"spec":{
 		"terminationGracePeriodSeconds":30,
 		"tolerations":[{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}]}}}}}}`)
@@ -31,20 +33,20 @@ func (n *installed) scale(t *testing.T, pods int) {
 
 func TestPodsOutliveStatefulSet(t *testing.T) {
 	n, client := stateless(t)
-	deleted := func(cascade string) disturbance {
-		return disturbance{"the StatefulSet of kcp is deleted with --cascade=" + cascade, func() {
+	deleted := func(cascade string) hosttest.Disturbance {
+		return hosttest.Disturbance{Name: "the StatefulSet of kcp is deleted with --cascade=" + cascade, By: func() {
 			n.untouched(t, "a StatefulSet that is deleted", func() {
 				n.Kubectl(t, "delete", "statefulset", "kcp-kcp", "--cascade="+cascade)
 				n.adopted(t)
 			})
 		}}
 	}
-	n.undisturbed(t, client, deleted("background"), deleted("foreground"), deleted("orphan"),
-		disturbance{"kcp is scaled from 2 pods to 3, and to 1", func() {
+	n.Undisturbed(t, client, deleted("background"), deleted("foreground"), deleted("orphan"),
+		hosttest.Disturbance{Name: "kcp is scaled from 2 pods to 3, and to 1", By: func() {
 			n.scale(t, 3)
-			n.observed(t)
+			n.Observed(t)
 			n.scale(t, 1)
-			n.observed(t)
+			n.Observed(t)
 			n.Kubectl(t, "wait", "--for=delete", "pod/kcp-kcp-1", "pod/kcp-kcp-2", "--timeout=2m")
 		}})
 }
@@ -62,5 +64,5 @@ func (n *installed) adopted(t *testing.T) {
 		}
 		return nil
 	})
-	n.ready(t, "rootshard/kcp")
+	n.Ready(t, "rootshard/kcp")
 }

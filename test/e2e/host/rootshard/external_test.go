@@ -14,7 +14,7 @@ import (
 func TestKCPWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
-	n.manifest(t, "etcd.yaml")
+	n.Manifest(t, "etcd.yaml")
 	n.made(t, "kcp.yaml")
 	guest := n.guest(t, "guest")
 	n.Kubectl(t, "delete", "kubeconfig", "guest", "--timeout=2m")
@@ -24,7 +24,7 @@ func TestKCPWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
 	n.Kubectl(t, "delete", "statefulset", "etcd")
 	n.Kubectl(t, "wait", "--for=delete", "pod/etcd-0", "--timeout=2m")
 	n.Kubectl(t, "delete", "kubeconfig", "admin", "--timeout=1m")
-	n.manifest(t, "kcp.yaml") // with the same Kubeconfig, while the roles of the former one are still bound
+	n.Manifest(t, "kcp.yaml") // with the same Kubeconfig, while the roles of the former one are still bound
 	n.deleted(t)
 }
 
@@ -32,7 +32,7 @@ func TestKCPWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
 func (n *installed) forbids(t *testing.T, kubeconfig string) {
 	t.Helper()
 	kcptest.Eventually(t, "kcp refuses the certificate", func(ctx context.Context) error {
-		_, err := n.client(t, kubeconfig, "root").CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		_, err := n.Client(t, kubeconfig, "root").CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) {
 			return fmt.Errorf("got %v", err)
 		}

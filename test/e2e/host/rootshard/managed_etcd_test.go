@@ -32,7 +32,7 @@ const (
 
 func TestEtcdSurvivesLossAndReplacementOfMembers(t *testing.T) {
 	n := install(t)
-	older := hosttest.Build(t.Context(), t, root+"operator/cmd/etcd-member", "-modfile="+root+"test/host/etcd/v3.6.mod")
+	older := hosttest.Build(t.Context(), t, hosttest.Root+"operator/cmd/etcd-member", "-modfile="+hosttest.Root+"test/host/etcd/v3.6.mod")
 	host.Load(t, "localhost/etcd:v"+before, "/etcd", older+"=/etcd")
 	manifest, err := os.ReadFile("testdata/managed.yaml")
 	if err != nil {
@@ -40,25 +40,25 @@ func TestEtcdSurvivesLossAndReplacementOfMembers(t *testing.T) {
 	}
 	n.Apply(t, strings.Replace(string(manifest), "replicas: 3", "replicas: 1\n      version: "+before, 1))
 	client, _ := n.used(t)
-	n.undisturbed(t, client,
-		disturbance{"etcd grows from 1 member to 3", func() { n.etcd(t, "replicas", "3") }},
-		disturbance{"etcd grows from 3 members to 5", func() { n.etcd(t, "replicas", "5") }},
-		disturbance{"etcd shrinks from 5 members to 3", func() { n.etcd(t, "replicas", "3") }},
-		disturbance{"etcd goes on to the next minor version", func() {
+	n.Undisturbed(t, client,
+		hosttest.Disturbance{Name: "etcd grows from 1 member to 3", By: func() { n.etcd(t, "replicas", "3") }},
+		hosttest.Disturbance{Name: "etcd grows from 3 members to 5", By: func() { n.etcd(t, "replicas", "5") }},
+		hosttest.Disturbance{Name: "etcd shrinks from 5 members to 3", By: func() { n.etcd(t, "replicas", "3") }},
+		hosttest.Disturbance{Name: "etcd goes on to the next minor version", By: func() {
 			n.etcd(t, "version", strconv.Quote(version.Version))
 			if runs := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.status.currentVersion}"); runs != version.Version {
 				t.Errorf("got images %s", runs)
 			}
 		}},
-		disturbance{"a pod of etcd is deleted", func() { n.replaceMember(t, n.member(t, false)) }},
-		disturbance{"the leading pod of etcd is deleted", func() { n.replaceMember(t, n.member(t, true)) }},
-		disturbance{"a pod of etcd is deleted, and its volume", func() { n.loseVolume(t, n.member(t, false)) }},
-		disturbance{"the leading pod of etcd is deleted, and its volume", func() { n.loseVolume(t, n.member(t, true)) }},
+		hosttest.Disturbance{Name: "a pod of etcd is deleted", By: func() { n.replaceMember(t, n.member(t, false)) }},
+		hosttest.Disturbance{Name: "the leading pod of etcd is deleted", By: func() { n.replaceMember(t, n.member(t, true)) }},
+		hosttest.Disturbance{Name: "a pod of etcd is deleted, and its volume", By: func() { n.loseVolume(t, n.member(t, false)) }},
+		hosttest.Disturbance{Name: "the leading pod of etcd is deleted, and its volume", By: func() { n.loseVolume(t, n.member(t, true)) }},
 	)
-	n.disturbed(t, client,
-		disturbance{"an etcd is killed with SIGKILL", func() { n.killMember(t, n.member(t, false)) }},
-		disturbance{"the leading etcd is killed with SIGKILL", func() { n.killMember(t, n.member(t, true)) }},
-		disturbance{"the leading pod of etcd is gone without a word", func() {
+	n.Disturbed(t, client,
+		hosttest.Disturbance{Name: "an etcd is killed with SIGKILL", By: func() { n.killMember(t, n.member(t, false)) }},
+		hosttest.Disturbance{Name: "the leading etcd is killed with SIGKILL", By: func() { n.killMember(t, n.member(t, true)) }},
+		hosttest.Disturbance{Name: "the leading pod of etcd is gone without a word", By: func() {
 			name := n.member(t, true)
 			n.Kubectl(t, "delete", "pod", name, "--grace-period=0", "--force")
 			n.settled(t, name)
@@ -72,13 +72,13 @@ func (n *installed) etcd(t *testing.T, field, value string) {
 	t.Helper()
 	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"etcd":{"managed":{%q:%s}}}}`, field, value))
 	n.Kubectl(t, "wait", fmt.Sprintf("--for=jsonpath={.spec.%s}=%s", field, strings.Trim(value, `"`)), theEtcd, "--timeout=1m")
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 }
 
 // member returns the leader, or another member, as reported by the members.
 func (n *installed) member(t *testing.T, leads bool) string {
 	t.Helper()
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 	pods := strings.Fields(n.Kubectl(t, "get", "pods", "--selector="+ofTheEtcd,
 		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}`))
 	for _, pod := range pods {
@@ -103,20 +103,20 @@ func (n *installed) member(t *testing.T, leads bool) string {
 func (n *installed) replaceMember(t *testing.T, name string) {
 	t.Helper()
 	n.Replace(t, name)
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 }
 
 func (n *installed) killMember(t *testing.T, name string) {
 	t.Helper()
 	n.Kill(t, name)
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 }
 
 // settled waits until a pod with that name exists, and the cluster is healthy.
 func (n *installed) settled(t *testing.T, name string) {
 	t.Helper()
 	n.Runs(t, name)
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 }
 
 // loseVolume deletes a pod with its volume, and waits until another member has replaced it.
@@ -155,14 +155,14 @@ func (n *installed) restored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &traffic{client: client}
+	f := &hosttest.Traffic{Client: client}
 	for _, configMap := range written.Items {
-		f.acknowledged = append(f.acknowledged, configMap.Name)
+		f.Acknowledged = append(f.Acknowledged, configMap.Name)
 	}
 	n.Apply(t, snapshots)
-	key := n.follow(t, "Take a snapshot now", 0)
+	key := n.Follow(t, "Take a snapshot now", 0)
 	replace := []string{"default/kcp-etcd/20310506T020000Z-4711.db", key} // as in the status
-	n.follow(t, "Verify", 0, replace...)
+	n.Follow(t, "Verify", 0, replace...)
 
 	begun := time.Now()
 	n.Kubectl(t, "delete", "pvc", "data-kcp-etcd-0", "data-kcp-etcd-1", "data-kcp-etcd-2", "--wait=false")
@@ -171,22 +171,22 @@ func (n *installed) restored(t *testing.T) {
 	n.Kubectl(t, "wait", "--for=condition=Stalled", theEtcd, "--timeout=3m")
 	left := n.left(t)
 	const runbook = "Into the same cluster"
-	n.follow(t, runbook, 0)
-	n.follow(t, runbook, 1, replace...)
+	n.Follow(t, runbook, 0)
+	n.Follow(t, runbook, 1, replace...)
 	n.Kubectl(t, "wait", "--for=jsonpath={.spec.restore.key}="+key, theEtcd, "--timeout=1m")
 	generation := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.metadata.generation}")
 	n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, theEtcd, "--timeout=1m")
 	if still := n.left(t); !slices.Equal(left, still) {
 		t.Errorf("without quorum, of\n%s\nthese remain\n%s", strings.Join(left, "\n"), strings.Join(still, "\n"))
 	}
-	n.follow(t, runbook, 2)
-	n.follow(t, runbook, 3)
+	n.Follow(t, runbook, 2)
+	n.Follow(t, runbook, 3)
 	n.Kubectl(t, "delete", "etcdbackup", "before-upgrade", "--cascade=foreground", "--timeout=1m") // with its pod, which is not a member
 
-	lost := f.lost(t)
-	startTraffic(t, client).take(t)
+	lost := f.Lost(t)
+	hosttest.StartTraffic(t, client).Take(t)
 	t.Logf("| every volume of etcd is destroyed, and a snapshot restored | %.0f s | %.0f s | %d | %d | |",
-		time.Since(begun).Seconds(), time.Since(begun).Seconds(), len(f.acknowledged), len(lost))
+		time.Since(begun).Seconds(), time.Since(begun).Seconds(), len(f.Acknowledged), len(lost))
 	if len(lost) > 0 {
 		t.Errorf("objects of the snapshot are lost: %v", lost)
 	}
@@ -245,7 +245,7 @@ func TestEtcdRefusesOtherCertificatesOfItsIssuer(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.Apply(t, vouched)
-	n.ready(t, "certificate/stranger", "etcdcluster/events")
+	n.Ready(t, "certificate/stranger", "etcdcluster/events")
 	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), clientPort)
 	for secret, letIn := range map[string]bool{"events-client": true, "events-operator": true, "stranger": false} {
 		// Up to this version the client gets the refusal in the handshake, and with later versions after that.

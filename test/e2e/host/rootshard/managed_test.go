@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
 // pods returns the pods of kcp and of etcd, with the number of starts of their processes.
@@ -46,47 +48,47 @@ spec:
 	for _, f := range during {
 		f()
 	}
-	n.ready(t, "kubeconfig/"+name)
-	return n.kubeconfig(t, name+"-kubeconfig")
+	n.Ready(t, "kubeconfig/"+name)
+	return n.Kubeconfig(t, name+"-kubeconfig")
 }
 
 func TestKCPWithManagedEtcdStaysAvailable(t *testing.T) {
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")
-	n.undisturbed(t, client,
-		disturbance{"a pod of kcp is deleted, then the other", func() {
+	n.Undisturbed(t, client,
+		hosttest.Disturbance{Name: "a pod of kcp is deleted, then the other", By: func() {
 			n.Replace(t, "kcp-kcp-0")
 			n.Replace(t, "kcp-kcp-1")
 		}},
-		disturbance{"the operator is killed with SIGKILL", func() {
+		hosttest.Disturbance{Name: "the operator is killed with SIGKILL", By: func() {
 			n.untouched(t, "a restarted operator", func() {
-				n.guest(t, "after-kill", func() { n.operator.Kill(t, n.operator.pod(t)) })
+				n.guest(t, "after-kill", func() { n.Operator.Kill(t, n.Operator.Pod(t)) })
 			})
 		}},
-		disturbance{"the operator is upgraded with helm", func() {
+		hosttest.Disturbance{Name: "the operator is upgraded with helm", By: func() {
 			n.untouched(t, "another operator", func() {
-				n.operator.upgrade(t, "next")
+				n.Operator.Upgrade(t, "next")
 				n.guest(t, "after-upgrade")
 			})
 			if image := n.Kubectl(t, "get", "rootshard", "kcp", "--output=jsonpath={.status.image}"); image != "localhost/kcp:test" {
 				t.Errorf("after the upgrade of the operator, kcp has the image %s", image)
 			}
 		}},
-		disturbance{"kcp is rolled to another image", func() {
+		hosttest.Disturbance{Name: "kcp is rolled to another image", By: func() {
 			n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", `--patch={"spec":{"image":{"tag":"next"}}}`)
-			n.observed(t)
+			n.Observed(t)
 			for _, pod := range []string{"kcp-kcp-0", "kcp-kcp-1"} {
 				if image := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.containers[0].image}"); image != "localhost/kcp:next" {
 					t.Errorf("%s runs image %s", pod, image)
 				}
 			}
 		}},
-		disturbance{"every certificate is renewed", func() {
+		hosttest.Disturbance{Name: "every certificate is renewed", By: func() {
 			n.untouched(t, "renewal", func() { n.renewAll(t) })
 		}},
 	)
-	n.disturbed(t, client,
-		disturbance{"kcp is killed with SIGKILL in a pod, then in the other", func() {
+	n.Disturbed(t, client,
+		hosttest.Disturbance{Name: "kcp is killed with SIGKILL in a pod, then in the other", By: func() {
 			n.Kill(t, "kcp-kcp-0")
 			n.Kill(t, "kcp-kcp-1")
 		}},

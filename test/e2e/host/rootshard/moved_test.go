@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
 // store is a volume for snapshots, with the content of another one.
@@ -28,10 +30,10 @@ spec:
 
 // moved creates another kcp from the Secrets and a snapshot, as docs/operations.md describes, and uses it with a kubeconfig of the first
 // one.
-func (n *installed) moved(t *testing.T, kubeconfig string, f *traffic, replace []string) {
+func (n *installed) moved(t *testing.T, kubeconfig string, f *hosttest.Traffic, replace []string) {
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "kcp-secrets.json")
-	n.follow(t, "The Secrets", 0, "kcp-secrets.json", kept)
+	n.Follow(t, "The Secrets", 0, "kcp-secrets.json", kept)
 	volume := n.Kubectl(t, "get", "pvc", "snapshots", "--output=jsonpath={.spec.volumeName}")
 	directory := n.Kubectl(t, "get", "pv", volume, "--output=jsonpath={.spec.hostPath.path}")
 
@@ -51,10 +53,10 @@ func (n *installed) moved(t *testing.T, kubeconfig string, f *traffic, replace [
 	key := replace[1]
 	other.Apply(t, strings.Replace(string(manifest), "replicas: 3",
 		"replicas: 1\n      restore: {key: "+key+", store: {volume: {claimName: snapshots}}}", 1))
-	other.ready(t, "rootshard/kcp", "kubeconfig/admin")
-	there := &traffic{client: other.client(t, kubeconfig, "root:team"), acknowledged: f.acknowledged}
-	lost := there.lost(t)
-	t.Logf("a snapshot is restored into a new cluster within %.0f s: %d objects, %d lost", time.Since(begun).Seconds(), len(f.acknowledged), len(lost))
+	other.Ready(t, "rootshard/kcp", "kubeconfig/admin")
+	there := &hosttest.Traffic{Client: other.Client(t, kubeconfig, "root:team"), Acknowledged: f.Acknowledged}
+	lost := there.Lost(t)
+	t.Logf("a snapshot is restored into a new cluster within %.0f s: %d objects, %d lost", time.Since(begun).Seconds(), len(f.Acknowledged), len(lost))
 	other.Kubectl(t, "delete", "pv", other.Name, "--wait=false")
 	if len(lost) > 0 {
 		t.Errorf("objects of the snapshot are lost in the new cluster: %v", lost)

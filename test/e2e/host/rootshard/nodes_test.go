@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -41,7 +42,7 @@ func TestPodsOfLostNodeAreReplaced(t *testing.T) {
 		"capacity":{"cpu":"4","memory":"8Gi","pods":"10"},"allocatable":{"cpu":"4","memory":"8Gi","pods":"10"},
 		"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":"`+now[:19]+`Z"}]}}`)
 	n.Kubectl(t, "cordon", node)
-	n.undisturbed(t, client, disturbance{"the node of a pod is lost", func() {
+	n.Undisturbed(t, client, hosttest.Disturbance{Name: "the node of a pod is lost", By: func() {
 		n.scale(t, 3)
 		n.Kubectl(t, "wait", "--for=jsonpath={.spec.nodeName}=lost", "pod/"+pod, "--timeout=40s")
 		begun, uid := time.Now(), n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.metadata.uid}")
@@ -52,7 +53,7 @@ func TestPodsOfLostNodeAreReplaced(t *testing.T) {
 			t.Fatalf("the pod on the lost node is not deleted: %v", err)
 		}
 		t.Logf("the pod is deleted %.0f s after the last heartbeat of its node", time.Since(begun).Seconds())
-		n.observed(t)
+		n.Observed(t)
 		if at := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"); at != node {
 			t.Errorf("the pod is on node %s", at)
 		}

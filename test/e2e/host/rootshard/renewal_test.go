@@ -19,7 +19,7 @@ func (n *installed) renewAll(t *testing.T) {
 	t.Helper()
 	leaves := strings.Fields(n.Kubectl(t, "get", "certificates", "--output=go-template="+
 		`{{range .items}}{{if not .spec.isCA}}{{.metadata.name}}={{or .status.revision 0}} {{end}}{{end}}`))
-	n.follow(t, "Leaf certificates", 0)
+	n.Follow(t, "Leaf certificates", 0)
 	for _, leaf := range leaves {
 		name, before, _ := strings.Cut(leaf, "=")
 		revision, err := strconv.Atoi(before)

@@ -20,13 +20,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
 func TestKeysAreRotatedAccordingToRunbook(t *testing.T) {
 	n := install(t)
 	client, kubeconfig := n.made(t, "managed.yaml")
-	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.config(t, kubeconfig, "root:team")) })
+	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.Config(t, kubeconfig, "root:team")) })
 	t.Run("authorities", func(t *testing.T) { n.rotateAuthorities(t, kubeconfig) })
 }
 
@@ -39,20 +39,42 @@ func (n *installed) rotateServiceAccounts(t *testing.T, client kubernetes.Interf
 	}
 	ofSecret := tokenInSecret(t, client)
 	before := asToken(newToken(t.Context(), t, client))
-	n.undisturbed(t, clientOf(t, before), disturbance{"the key of service accounts is rotated", func() {
+	n.Undisturbed(t, hosttest.ClientOf(t, before), hosttest.Disturbance{Name: "the key of service accounts is rotated", By: func() {
 		end := newTokensAreAccepted(t, client, config)
-		n.follow(t, section, 0)
+		n.Follow(t, section, 0)
 		end()
 	}})
 	for what, token := range map[string]string{"in a Secret": ofSecret, "from now": newToken(t.Context(), t, client)} {
-		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
+		if _, err := hosttest.ClientOf(
+			t,
+			asToken(token),
+		).CoreV1().ConfigMaps(
+			"default",
+		).List(
+			t.Context(),
+			metav1.ListOptions{Limit: 1},
+		); err != nil {
 			t.Errorf("token %s: %v", what, err)
 		}
 	}
 	after := asToken(newToken(t.Context(), t, client))
-	n.undisturbed(t, clientOf(t, after), disturbance{"the former key of service accounts is accepted no more", func() { n.follow(t, section, 1) }})
+	n.Undisturbed(
+		t,
+		hosttest.ClientOf(t, after),
+		hosttest.Disturbance{Name: "the former key of service accounts is accepted no more", By: func() { n.Follow(t, section, 1) }},
+	)
 	for what, token := range map[string]string{"from before": before.BearerToken, "in a Secret": ofSecret} {
-		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		if _, err := hosttest.ClientOf(
+			t,
+			asToken(token),
+		).CoreV1().ConfigMaps(
+			"default",
+		).List(
+			t.Context(),
+			metav1.ListOptions{},
+		); !apierrors.IsUnauthorized(
+			err,
+		) {
 			t.Errorf("after the rotation, token %s: got %v", what, err)
 		}
 	}
@@ -158,22 +180,31 @@ func use(ctx context.Context, trust *tls.Config, url, token string) (status int,
 
 func (n *installed) rotateAuthorities(t *testing.T, first string) {
 	const section = "Authorities"
-	user := func(kubeconfig string) kubernetes.Interface { return n.client(t, kubeconfig, "root:team") }
-	n.undisturbed(t, user(first), disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
-	second := n.handedOut(t, 2)
+	user := func(kubeconfig string) kubernetes.Interface { return n.Client(t, kubeconfig, "root:team") }
+	n.Undisturbed(t, user(first), hosttest.Disturbance{Name: "every authority has a new key", By: func() { n.Follow(t, section, 0) }})
+	second := n.Trusting(t, "admin-kubeconfig", 2)
 	// Both are created again from the volumes, the CAs, and the former CAs that are still trusted.
-	n.survives(t, second, "the EtcdCluster is deleted while two authorities are trusted", func() { n.Kubectl(t, "delete", theEtcd, "--timeout=3m") })
-	n.undisturbed(t, user(second), disturbance{"what the former authorities have signed is renewed", func() {
-		n.follow(t, "Leaf certificates", 0)
-		n.follow(t, section, 1)
+	n.survives(
+		t,
+		second,
+		"the EtcdCluster is deleted while two authorities are trusted",
+		func() { n.Kubectl(t, "delete", theEtcd, "--timeout=3m") },
+	)
+	n.Undisturbed(t, user(second), hosttest.Disturbance{Name: "what the former authorities have signed is renewed", By: func() {
+		n.Follow(t, "Leaf certificates", 0)
+		n.Follow(t, section, 1)
 	}})
 	n.survives(t, second, "the RootShard is deleted when everything is renewed", func() {
 		n.Kubectl(t, "delete", "rootshard/kcp", "--cascade=foreground", "--timeout=5m")
-		n.manifest(t, "managed.yaml")
+		n.Manifest(t, "managed.yaml")
 	})
-	third := n.handedOut(t, 2)
-	n.undisturbed(t, user(third), disturbance{"the former authorities are trusted no more", func() { n.follow(t, section, 2) }})
-	fourth := n.handedOut(t, 1)
+	third := n.Trusting(t, "admin-kubeconfig", 2)
+	n.Undisturbed(
+		t,
+		user(third),
+		hosttest.Disturbance{Name: "the former authorities are trusted no more", By: func() { n.Follow(t, section, 2) }},
+	)
+	fourth := n.Trusting(t, "admin-kubeconfig", 1)
 	for what, test := range map[string]struct {
 		kubeconfig string
 		want       string // of the error
@@ -196,36 +227,22 @@ func (n *installed) survives(t *testing.T, kubeconfig, name string, deletes func
 		return n.Kubectl(t, "get", theEtcd, "rootshard/kcp",
 			`--output=jsonpath={range .items[*]}{.kind}={range .status.conditions[?(@.type=="Rotating")]}{.status}/{.reason}{end} {end}`)
 	}
-	f := startTraffic(t, n.client(t, kubeconfig, "root:team"))
-	f.take(t)
-	f.stop()
+	f := hosttest.StartTraffic(t, n.Client(t, kubeconfig, "root:team"))
+	f.Take(t)
+	f.Stop()
 	before, begun := phases(), time.Now()
 	deletes()
 	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=2m")
-	n.ready(t, theEtcd, "rootshard/kcp", "kubeconfig/admin")
-	f.client = n.client(t, kubeconfig, "root:team") // the address of the Service can change
-	if lost := f.lost(t); len(lost) > 0 {
+	n.Ready(t, theEtcd, "rootshard/kcp", "kubeconfig/admin")
+	f.Client = n.Client(t, kubeconfig, "root:team") // the address of the Service can change
+	if lost := f.Lost(t); len(lost) > 0 {
 		t.Errorf("%s: writes are lost: %v", name, lost)
 	}
-	if _, err := f.write(t.Context()); err != nil {
+	if err := f.Write(t.Context()); err != nil {
 		t.Errorf("%s: a write fails after everything is Ready: %v", name, err)
 	}
 	if after := phases(); after != before {
 		t.Errorf("%s: the phase of the rotation was %s and is %s", name, before, after)
 	}
 	t.Logf("%s: ready after %.0f s, the rotation is %s", name, time.Since(begun).Seconds(), before)
-}
-
-// handedOut returns the kubeconfig when it trusts a number of CAs.
-func (n *installed) handedOut(t *testing.T, authorities int) string {
-	t.Helper()
-	file := ""
-	kcptest.Eventually(t, fmt.Sprintf("the kubeconfig trusts %d authorities", authorities), func(context.Context) error {
-		file = n.kubeconfig(t, "admin-kubeconfig")
-		if trusted := strings.Count(string(n.config(t, file, "root:team").CAData), "BEGIN CERTIFICATE"); trusted != authorities {
-			return fmt.Errorf("it trusts %d authorities", trusted)
-		}
-		return nil
-	})
-	return file
 }

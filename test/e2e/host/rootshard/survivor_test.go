@@ -29,7 +29,7 @@ func TestEtcdRecoversFromOneMemberAndTakesSnapshot(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.Apply(t, survivors)
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 	client := n.dial(t, "events-1")
 	const writes = 100
 	for i := range writes {
@@ -49,7 +49,7 @@ func TestEtcdRecoversFromOneMemberAndTakesSnapshot(t *testing.T) {
 		fmt.Sprintf(`--patch={"spec":{"restore":{"survivor":{"member":"events-1","clusterID":%q}}}}`, cluster))
 	n.Kubectl(t, "wait", "--for=jsonpath={.status.recovery.state}=Done", theEtcd, "--timeout=5m")
 	t.Logf("the recovery from one member took %.0f s", time.Since(begun).Seconds())
-	n.ready(t, theEtcd)
+	n.Ready(t, theEtcd)
 	if after := field(theEtcd, ".status.clusterID"); after == cluster {
 		t.Errorf("the cluster ID is still %s", after)
 	}

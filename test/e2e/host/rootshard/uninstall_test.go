@@ -3,26 +3,28 @@ package rootshard
 import (
 	"strings"
 	"testing"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
 func TestKCPOutlivesOperatorAndIsDeletedWithoutIt(t *testing.T) {
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")
 	guest := n.guest(t, "guest")
-	n.undisturbed(t, client, disturbance{"the operator is uninstalled, and installed again", func() {
+	n.Undisturbed(t, client, hosttest.Disturbance{Name: "the operator is uninstalled, and installed again", By: func() {
 		n.untouched(t, "installing again", func() {
-			n.operator.uninstall(t)
+			n.Operator.Uninstall(t)
 			n.remains(t)
 			n.Kubectl(t, "delete", "kubeconfig", "guest", "--timeout=1m")
-			n.operator.upgrade(t, "next")
+			n.Operator.Upgrade(t, "next")
 			n.forbids(t, guest)
 			n.Kubectl(t, "wait", "--for=delete", "secret/kubeconfig-cert-guest", "--timeout=1m")
 			n.guest(t, "after-uninstall")
-			n.ready(t, "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin")
+			n.Ready(t, "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin")
 		})
 	}})
 	t.Run("a namespace without operator and kcp can be deleted", func(t *testing.T) {
-		n.operator.uninstall(t)
+		n.Operator.Uninstall(t)
 		n.Kubectl(t, "scale", "statefulset", "kcp-etcd", "--replicas=0")
 		n.Kubectl(t, "wait", "--for=delete", "pod/kcp-etcd-0", "pod/kcp-etcd-1", "pod/kcp-etcd-2", "--timeout=3m")
 		n.deleted(t)

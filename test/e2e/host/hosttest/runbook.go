@@ -1,4 +1,4 @@
-package rootshard
+package hosttest
 
 import (
 	"os/exec"
@@ -11,12 +11,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// follow runs the commands in a code block of a section of docs/operations.md, with pairs of words replaced, and returns the last line of
+// Follow runs the commands in a code block of a section of docs/operations.md, with pairs of words replaced, and returns the last line of
 // the output.
-func (n *installed) follow(t *testing.T, section string, number int, replace ...string) string {
+func (n *Installation) Follow(t *testing.T, section string, number int, replace ...string) string {
 	t.Helper()
 	var found []kcptest.Block
-	for _, block := range kcptest.Blocks(t, root+"docs/operations.md") {
+	for _, block := range kcptest.Blocks(t, Root+"docs/operations.md") {
 		if block.Section == section && block.Info == "sh" {
 			found = append(found, block)
 		}
@@ -24,7 +24,7 @@ func (n *installed) follow(t *testing.T, section string, number int, replace ...
 	if number >= len(found) {
 		t.Fatalf("docs/operations.md has %d blocks of commands in the section %s", len(found), section)
 	}
-	config, err := clientcmd.LoadFromFile(host.Kubeconfig)
+	config, err := clientcmd.LoadFromFile(n.host.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,119 @@
+package sharded
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
+)
+
+// users read and write in a workspace on each shard. The etcd of the root shard has three members, and those of other shards have one, so
+// that requests fail while it is replaced.
+func (n *installation) users(t *testing.T, shards hosttest.Check) []hosttest.User {
+	t.Helper()
+	users := []hosttest.User{{Name: "root", Client: n.user(t, "root"), Check: hosttest.NoneFails}}
+	for _, shard := range []string{"east", "west"} {
+		users = append(users, hosttest.User{Name: shard, Client: n.user(t, shard), Check: shards})
+	}
+	return users
+}
+
+// disturbance is an event during which the operator is killed.
+func (n *installation) disturbance(t *testing.T, name string, by func()) hosttest.Disturbance {
+	return hosttest.Disturbance{Name: name, By: func() {
+		t.Helper()
+		var killed sync.WaitGroup
+		after := time.Duration(rand.Int64N(int64(15 * time.Second)))
+		killed.Go(func() {
+			select {
+			case <-time.After(after):
+				n.Operator.Show("delete", "pods", "--selector=app.kubernetes.io/instance=kcp-operator", "--grace-period=0", "--force")
+			case <-t.Context().Done():
+			}
+		})
+		by()
+		killed.Wait()
+		n.Ready(t, everything...)
+	}}
+}
+
+// pods are all pods of an installation but those of etcd, in the order in which they are deleted.
+var pods = []struct {
+	component string
+	names     []string
+}{
+	{"the front proxy", []string{"public-front-proxy-0", "public-front-proxy-1"}},
+	{"the root shard", []string{"kcp-kcp-0", "kcp-kcp-1"}},
+	{"the shard east", []string{"east-shard-kcp-0", "east-shard-kcp-1"}},
+	{"the shard west", []string{"west-shard-kcp-0", "west-shard-kcp-1"}},
+	{"the cache server", []string{"cache-cache-server-0", "cache-cache-server-1"}},
+	{"the etcd of the root shard", []string{"kcp-etcd-0", "kcp-etcd-1", "kcp-etcd-2"}},
+	{"the etcd of the cache server", []string{"cache-etcd-0"}},
+}
+
+func (n *installation) losePods(t *testing.T) {
+	var rows []hosttest.Disturbance
+	for _, c := range pods {
+		rows = append(rows, n.disturbance(t, "the pods of "+c.component+" are deleted in turn", func() {
+			for _, pod := range c.names {
+				n.Replace(t, pod)
+			}
+		}))
+	}
+	rows = append(rows, n.disturbance(t, "a pod of the etcd of the root shard is deleted, and its volume", func() {
+		n.Kubectl(t, "delete", "pvc", "data-kcp-etcd-1", "--wait=false")
+		n.Replace(t, "kcp-etcd-1")
+	}))
+	hosttest.During(t, n.users(t, hosttest.NoneFails), rows...)
+	hosttest.During(t, n.users(t, hosttest.ShortlyFails), n.disturbance(t, "the only etcd of the shard east is deleted", func() {
+		n.Replace(t, "east-etcd-0")
+	}))
+	n.serves(t)
+}
+
+// upgrade changes the image of the root shard, which all components follow.
+func (n *installation) upgrade(t *testing.T) {
+	hosttest.During(t, n.users(t, hosttest.NoneFails), n.disturbance(t, "the installation is upgraded", func() {
+		n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", `--patch={"spec":{"image":{"tag":"next"}}}`)
+		for _, object := range []string{"cacheserver/cache", "rootshard/kcp", "shard/east", "shard/west", "frontproxy/public"} {
+			n.Kubectl(t, "wait", "--for=jsonpath={.status.image}=localhost/kcp:next", object, "--timeout=8m")
+		}
+	}))
+	for _, c := range pods {
+		for _, pod := range c.names {
+			image := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.containers[0].image}")
+			if !strings.Contains(pod, "etcd") && image != "localhost/kcp:next" {
+				t.Errorf("%s runs image %s", pod, image)
+			}
+		}
+	}
+	n.serves(t)
+}
+
+// rotate replaces the key of every authority of the installation, as docs/operations.md describes.
+func (n *installation) rotate(t *testing.T) {
+	const section = "Authorities of an installation with shards"
+	trusting := func(authorities int) {
+		t.Helper()
+		n.kubeconfig = n.Trusting(t, "admin-kubeconfig", authorities)
+	}
+	step := func(number int, name string) {
+		t.Helper()
+		hosttest.During(t, n.users(t, hosttest.ShortlyFails), n.disturbance(t, name, func() { n.Follow(t, section, number) }))
+	}
+	step(0, "every authority of the installation has a new key")
+	trusting(2)
+	step(1, "what the former authorities of the installation have signed is renewed")
+	trusting(2)
+	step(2, "the former authorities of the installation are trusted no more")
+	trusting(1)
+	if out := n.kcp(t, "root", "get", "shards", "--output=jsonpath={.items[*].metadata.name}"); out != "east root west" {
+		t.Errorf("after the rotation, the shards are %s", out)
+	}
+	n.serves(t)
+	n.kcp(t, "root:west", "create", "configmap", fmt.Sprintf("after-%d", time.Now().Unix()))
+}
