@@ -5,6 +5,7 @@ package sharded
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ var host *hosttest.Host
 
 func TestMain(m *testing.M) { hosttest.Main(m, &host) }
 
-// everything is what the file of the installation has.
+// everything is what the file of the installation has, with the etcds.
 var everything = []string{
 	"cacheserver/cache", "rootshard/kcp", "shard/east", "shard/west", "frontproxy/public", "kubeconfig.operator.kcp.io/admin",
 	"etcdcluster/cache-etcd", "etcdcluster/kcp-etcd", "etcdcluster/east-etcd", "etcdcluster/west-etcd",
@@ -28,14 +29,15 @@ var everything = []string{
 type installation struct {
 	*hosttest.Installation
 	kubeconfig string
+	parts      []string // everything, without what is deleted
 }
 
 func TestAnInstallationWithShardsComesFromOneFileAndStaysAvailable(t *testing.T) {
-	n := &installation{Installation: host.Installation(t)}
+	n := &installation{Installation: host.Installation(t), parts: slices.Clone(everything)}
 	n.RemoveAfter(t)
 	n.Service = "public-front-proxy"
 	n.Manifest(t, "installation.yaml")
-	n.Ready(t, everything...)
+	n.Ready(t, n.parts...)
 	n.kubeconfig = n.Kubeconfig(t, "admin-kubeconfig")
 	for _, step := range []struct {
 		name string
@@ -44,6 +46,7 @@ func TestAnInstallationWithShardsComesFromOneFileAndStaysAvailable(t *testing.T)
 		{"workspaces are on each shard", n.spread},
 		{"shards share an API", n.share},
 		{"pods are deleted", n.losePods},
+		{"a shard is drained", n.drain},
 		{"the installation is upgraded", n.upgrade},
 		{"authorities are rotated", n.rotate},
 	} {
