@@ -489,3 +489,28 @@ func BenchmarkEnter(b *testing.B) {
 		})
 	}
 }
+
+// Clients enter one new workspace after the other. Each of these clusters has used nothing, so only their arrival orders them.
+func TestClustersThatArriveTakeTurns(t *testing.T) {
+	const ms, clients = time.Millisecond, 64
+	l := run(t, 2, func(l *load) {
+		for i := range clients {
+			l.all.Go(func() {
+				for n := 0; l.ctx.Err() == nil; n++ {
+					begin, request := time.Now(), &Ticket{}
+					err := l.q.Enter(l.ctx, cluster(fmt.Sprintf("one/u/%d-%d", i, n)), Read, request)
+					l.mu.Lock()
+					l.most["all"] = max(l.most["all"], time.Since(begin))
+					l.mu.Unlock()
+					if err == nil {
+						time.Sleep(ms + time.Duration(i)*time.Microsecond)
+						request.Leave()
+					}
+				}
+			})
+		}
+	})
+	if turn := clients / 2 * ms; l.most["all"] > 2*turn {
+		t.Errorf("a request waits for %s, want about %s", l.most["all"], turn)
+	}
+}

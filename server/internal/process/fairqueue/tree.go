@@ -54,6 +54,8 @@ const depth = 4
 //   - waiting is ordered by used: charge restores the order. A request that begins is charged an estimate, and the rest when its seat
 //     ends.
 //   - now never falls. A child that becomes active gets at least the now of its parent as used: it saves no time while it is inactive.
+//   - The seat time of a cluster passes for all active clusters of its owner. Otherwise, all clusters that arrive would have the same used,
+//     and nothing would let the first of them come before the last.
 type node struct {
 	parent *node
 	at     innerKey // key of an inner node in Queue.inner
@@ -158,6 +160,7 @@ func (n *node) begin() {
 }
 
 func (n *node) end(used time.Duration) {
+	n.parent.now += used / time.Duration(max(1, n.parent.active))
 	for ; n.parent != nil; n = n.parent {
 		n.seats--
 		n.charge(used - estimate)
