@@ -136,8 +136,10 @@ func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.G
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64,
 	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	t.sizes.written(key, len(value))
-	defer fairqueue.From(ctx).Store(len(value))()
 	p, ok := ctx.Value(partKey{}).(part)
+	if !ok || revision != 0 || p.last { // what is held until then does not wait for etcd
+		defer fairqueue.From(ctx).Store(len(value))()
+	}
 	if !ok || revision != 0 { // changes of existing objects are not part of a transaction
 		if exists, err := t.refusePut(ctx, key, value, revision); err != nil || exists != nil {
 			return derefPut(exists), err

@@ -24,6 +24,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
@@ -131,8 +132,11 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 			return nil, err
 		}
 		audit.AddAuditAnnotation(ctx, auditContent, "created")
-		// The server writes for itself: neither the end of the request nor the permissions of its user matter.
-		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
+		// The server writes for itself: neither the end of the request nor the permissions of its user matter. The request has no seat while
+		// etcd stores the objects, and while the informers do not have them.
+		waiting := fairqueue.From(ctx)
+		own := context.WithValue(context.Background(), fairqueue.Key, waiting)
+		ctx, cancel := context.WithTimeout(logicalcluster.WithName(own, cluster), timeout)
 		defer cancel()
 		bound, pending := divide(e.Bindings(lc))
 		if err := e.bind(ctx, pending); err != nil {
@@ -150,7 +154,9 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
+		arrived := waiting.Store(0)
 		err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
+		arrived()
 		if err == nil {
 			e.waitForBound(ctx, cluster, pending)
 		}
