@@ -129,10 +129,16 @@ func (t *Typed) Get(ctx context.Context, name string, out runtime.Object) error 
 // than once; if it changes nothing, nothing is written. into is an empty object of the type, which receives the
 // result.
 func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, change func(obj runtime.Object) error) error {
+	return t.Revise(ctx, name, nil, into, change)
+}
+
+// Revise is Update for an object whose state the caller knows, which it may change: the object is read only if known is not its current
+// state.
+func (t *Typed) Revise(ctx context.Context, name string, known, into runtime.Object, change func(obj runtime.Object) error) error {
 	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil,
 		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
 			return obj, change(obj)
-		}), nil), name)
+		}), known), name)
 }
 
 type replaceKey struct{}

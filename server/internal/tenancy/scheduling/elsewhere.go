@@ -12,6 +12,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	kcpstorage "github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -30,6 +31,12 @@ type Remote interface {
 // Workspaces stores Workspaces.
 type Workspaces interface {
 	Update(ctx context.Context, name string, into runtime.Object, change func(obj runtime.Object) error) error
+}
+
+// Revisions stores Workspaces whose state is known.
+type Revisions interface {
+	// Revise is Update of Workspaces, and reads the object only if known is not its current state.
+	Revise(ctx context.Context, name string, known, into runtime.Object, change func(obj runtime.Object) error) error
 }
 
 // ShardOf returns the shard that a workspace is placed on. A workspace without a record is placed on this shard.
@@ -80,30 +87,49 @@ func RemovePlacement(ws *tenancyv1alpha1.Workspace) {
 var errPlacedAgain = errors.New("its logical cluster is another one by now")
 
 // complete creates the logical cluster of a stored workspace on its shard, within the request that created the workspace, and records it.
-// If that fails, the controller of workspaces continues.
+// If that fails, the controller of workspaces continues. If ws has a resource version, it is the stored state, which complete may change.
+// It returns the new state, or nil if others have changed the workspace too.
 func (s *Scheduler) complete(ctx context.Context, ws *tenancyv1alpha1.Workspace, name logicalcluster.Name,
-	lc *corev1alpha1.LogicalCluster) (done bool) {
+	lc *corev1alpha1.LogicalCluster) (stored *tenancyv1alpha1.Workspace, done bool) {
 	ctx = kcpstorage.WithoutRestriction(ctx)
-	shard := s.ShardOf(ws)
 	limited, cancel := context.WithTimeout(ctx, CreationBudget)
 	defer cancel()
-	stored, err := s.Remote.Create(limited, shard, name, lc)
+	there := fairqueue.From(ctx).Store(0) // the request waits for the store of another shard
+	created, err := s.Remote.Create(limited, s.ShardOf(ws), name, lc)
+	there()
 	if err == nil {
-		err = s.Stored.Update(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
-			live := obj.(*tenancyv1alpha1.Workspace)
-			if live.UID != ws.UID || live.DeletionTimestamp != nil || live.Annotations[tenancyv1alpha1.ClusterAnnotation] != string(name) {
-				return apierrors.NewConflict(workspaces, ws.Name, errPlacedAgain)
-			}
-			if live.Spec.Cluster == "" {
-				live.Generation++
-				s.SetLocation(live, name, stored)
-			}
-			return nil
-		})
+		stored, err = s.record(ctx, ws, name, created)
 	}
 	if err != nil {
 		decisionlog.ForDecision(ctx).Info("Leaving the workspace to the scheduling controller", decisionlog.Cluster, logicalcluster.Of(ws),
 			decisionlog.Name, ws.Name, decisionlog.Reason, err)
 	}
-	return err == nil
+	return stored, err == nil
+}
+
+// record records the location of a workspace whose logical cluster another shard has created.
+func (s *Scheduler) record(ctx context.Context, ws *tenancyv1alpha1.Workspace, name logicalcluster.Name,
+	created *corev1alpha1.LogicalCluster) (*tenancyv1alpha1.Workspace, error) {
+	uid, version, alone := ws.UID, ws.ResourceVersion, false
+	var known runtime.Object
+	if version != "" {
+		known = ws
+	}
+	stored := &tenancyv1alpha1.Workspace{}
+	err := s.Stored.Revise(ctx, ws.Name, known, stored, func(obj runtime.Object) error {
+		live := obj.(*tenancyv1alpha1.Workspace)
+		alone = live.ResourceVersion == version
+		if live.UID != uid || live.DeletionTimestamp != nil || live.Annotations[tenancyv1alpha1.ClusterAnnotation] != string(name) {
+			return apierrors.NewConflict(workspaces, live.Name, errPlacedAgain)
+		}
+		if live.Spec.Cluster == "" {
+			live.Generation++
+			s.SetLocation(live, name, created)
+		}
+		return nil
+	})
+	if err != nil || !alone {
+		return nil, err
+	}
+	return stored, nil
 }

@@ -98,7 +98,7 @@ func (s *Scheduler) completeHome(ctx context.Context, records Records, ws *tenan
 		}
 		return s.settleHome(ctx, records, ws, lc)
 	}
-	if s.complete(ctx, ws, name, lc) {
+	if _, done := s.complete(ctx, ws, name, lc); done {
 		return records.Get(ctx, ws.Name, ws)
 	}
 	return nil

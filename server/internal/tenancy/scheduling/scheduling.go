@@ -51,7 +51,7 @@ type Scheduler struct {
 	// this is the only shard.
 	Answers func(shard string) bool
 	Remote  Remote
-	Stored  Workspaces
+	Stored  Revisions
 
 	clusterArrivals, workspaceArrivals *arrivals
 	// seen waits until this server sees what it has acknowledged of the Workspaces in a cluster.

@@ -75,7 +75,7 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	if w.scheduler.IsElsewhere(ws) {
-		return w.createElsewhere(ctx, key, obj, out, ttl, ws, name, lc)
+		return w.createElsewhere(ctx, key, u, out, ttl, name, lc)
 	}
 	both := &kcpstorage.Transaction{}
 	defer both.End()
@@ -95,18 +95,37 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 
 // createElsewhere stores a Workspace with its place on another shard, and then has its logical cluster created there. The place is stored
 // first: after a crash, the controller creates the same logical cluster and no second one.
-func (w *workspaceStorage) createElsewhere(ctx context.Context, key string, obj, out runtime.Object, ttl uint64,
-	ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
-	if err := w.Interface.Create(ctx, key, obj, out, ttl); err != nil {
+func (w *workspaceStorage) createElsewhere(ctx context.Context, key string, u *unstructured.Unstructured, out runtime.Object, ttl uint64,
+	name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
+	if err := w.Interface.Create(ctx, key, u, kcpstorage.Stored(u, out), ttl); err != nil {
 		return err
 	}
-	if w.scheduler.complete(ctx, ws, name, lc) {
-		if err := w.Interface.Get(ctx, key, storage.GetOptions{}, out); err != nil {
-			return err
-		}
+	placed, ok := out.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("unexpected type of a created workspace: %T", out)
 	}
-	w.scheduler.seen(ctx, logicalcluster.Of(ws))
-	return nil
+	known := &tenancyv1alpha1.Workspace{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(placed.Object, known); err != nil {
+		return err
+	}
+	stored, done := w.scheduler.complete(ctx, known, name, lc)
+	var err error
+	switch {
+	case stored != nil:
+		err = respond(stored, placed)
+	case done:
+		err = w.Interface.Get(ctx, key, storage.GetOptions{}, placed)
+	}
+	w.scheduler.seen(ctx, logicalcluster.Of(known))
+	return err
+}
+
+// respond makes out, a workspace without a location, equal to the stored one with its location. It does not decode the stored one: decoding
+// costs more than the rest of the response.
+func respond(stored *tenancyv1alpha1.Workspace, out *unstructured.Unstructured) error {
+	out.SetGeneration(stored.Generation)
+	out.SetResourceVersion(stored.ResourceVersion)
+	return show(stored, out)
 }
 
 // logicalClusterStorage responds to the creation of a LogicalCluster when its cluster can be entered.
@@ -174,12 +193,18 @@ func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstruc
 	} else {
 		s.SetLocation(ws, name, lc)
 	}
+	return ws, name, lc, show(ws, u)
+}
+
+// show writes into u what the scheduler changes in a workspace.
+func show(ws *tenancyv1alpha1.Workspace, u *unstructured.Unstructured) error {
 	u.SetLabels(ws.Labels)
 	u.SetAnnotations(ws.Annotations)
 	u.SetFinalizers(ws.Finalizers)
+	var err error
 	if u.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Spec); err != nil {
-		return nil, "", nil, err
+		return err
 	}
 	u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Status)
-	return ws, name, lc, err
+	return err
 }
