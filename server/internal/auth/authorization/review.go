@@ -136,13 +136,15 @@ type ReviewsConfig struct {
 // Reviews lets the shards that hold exports and workspace types decide who may use them.
 //
 // Invariants:
-//   - New grants, bind and use, are decided by the holder for each request. Without its answer, the error is retriable.
+//   - New grants, bind and use, are decided by the holder after the request has begun: requests share an answer only if its question was
+//     sent while they waited. Without an answer, the error is retriable.
 //   - Requests to a view are decided by the holder too, and its answer counts for ten seconds. While the holder does not respond, the roles
 //     and bindings that this shard has of it decide, so that what was granted goes on.
 //   - A decision about a logical cluster of this shard, or of no known shard, is never that of another shard.
 type Reviews struct {
 	config ReviewsConfig
 	known  *cache.LRUExpireCache
+	shared sharedQuestions
 }
 
 // NewReviews returns the reviews of a shard.
@@ -207,22 +209,23 @@ func questionOf(ctx context.Context, cluster logicalcluster.Name, a authorizer.A
 }
 
 func (r *Reviews) ask(ctx context.Context, shard string, about use, q ReviewQuestion) (ReviewAnswer, error) {
-	key := ""
+	encoded, err := json.Marshal(q) // sorts the keys of the extra values
+	if err != nil {
+		return ReviewAnswer{}, err
+	}
+	key := fmt.Sprintf("%s %x", shard, sha256.Sum256(encoded))
 	if about == view {
-		encoded, err := json.Marshal(q) // sorts the keys of the extra values
-		if err != nil {
-			return ReviewAnswer{}, err
-		}
-		key = fmt.Sprintf("%s %x", shard, sha256.Sum256(encoded))
 		if found, ok := r.known.Get(key); ok {
 			return found.(ReviewAnswer), nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
-	answer, err := r.config.Ask(ctx, shard, q)
-	if err == nil && about == view {
-		r.known.Add(key, answer, reviewTTL)
-	}
-	return answer, err
+	return r.shared.ask(ctx, key, func(ctx context.Context) (ReviewAnswer, error) {
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+		defer cancel()
+		answer, err := r.config.Ask(ctx, shard, q)
+		if err == nil && about == view {
+			r.known.Add(key, answer, reviewTTL)
+		}
+		return answer, err
+	})
 }
