@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
+	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,10 +133,13 @@ func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known ma
 			}
 		}
 	}
-	for _, it := range d.items {
-		if !w.blocks(it.kind) {
-			w.do(it.kind, w.put(ctx, it, it.object))
+	for at := 0; at < len(d.items); {
+		next := at + 1
+		for d.items[at].kind.rank == rankContent && next < len(d.items) && d.items[next].kind.rank == rankContent {
+			next++
 		}
+		w.putAll(ctx, d.items[at:next])
+		at = next
 	}
 	for _, i := range gone {
 		if i.kind.rank < rankContent && w.mayRemove(i) {
@@ -144,14 +149,60 @@ func (o *Offer) write(ctx context.Context, cluster logicalcluster.Name, known ma
 	return w.err()
 }
 
+// parallelWrites is the number of objects of a logical cluster that are written at a time. All workers together stay below the number of
+// requests that the cache server accepts of a shard.
+const parallelWrites = 8
+
+// putAll puts objects that may be written in any order.
+func (w *writer) putAll(ctx context.Context, items []item) {
+	var group errgroup.Group
+	group.SetLimit(parallelWrites)
+	errs := make([]error, len(items))
+	for n, it := range items {
+		switch e := w.entry(it.id); {
+		case w.blocks(it.kind):
+		case e != nil && !it.differs(e):
+			e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
+		default:
+			group.Go(func() error {
+				errs[n] = w.put(ctx, it, it.object)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // the errors are in errs
+	for n, it := range items {
+		w.do(it.kind, errs[n])
+	}
+}
+
 // writer writes one logical cluster.
 type writer struct {
 	*Offer
 	cluster logicalcluster.Name
+	mu      sync.Mutex // guards known while objects are written in parallel
 	known   map[id]*entry
 	errs    []error
 	// failed are the ranks of which a write failed, or must not be made.
 	failed map[rank]bool
+}
+
+// entry returns what is known of an object, or nil.
+func (w *writer) entry(i id) *entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known[i]
+}
+
+// set records what the cache server has of an object, nil if it does not exist there.
+func (w *writer) set(i id, e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e == nil {
+		delete(w.known, i)
+		return
+	}
+	w.known[i] = e
 }
 
 func (w *writer) do(k *kind, err error) {
@@ -253,7 +304,7 @@ func (w *writer) remove(ctx context.Context, i id) error {
 
 // put creates or updates an object, unless the cache server has it already.
 func (w *writer) put(ctx context.Context, it item, obj object) error {
-	e := w.known[it.id]
+	e := w.entry(it.id)
 	if e != nil && !it.differs(e) {
 		e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
 		return nil
@@ -273,10 +324,10 @@ func (w *writer) put(ctx context.Context, it item, obj object) error {
 	case err != nil:
 		return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: %w", it.kind.name, it.name, w.cluster, err)
 	}
-	w.known[it.id] = &entry{
+	w.set(it.id, &entry{
 		uid: stored.UID, version: stored.ResourceVersion, sum: written, incarnation: w.in.Incarnation, original: it.origin, term: w.term,
 		subjects: subjectsOf(obj), encoded: it.origin, encodedSum: it.sum, size: it.size,
-	}
+	})
 	return nil
 }
 
@@ -327,11 +378,11 @@ func (w *writer) refresh(ctx context.Context, i id, cause error) error {
 	u, err := w.cache.get(ctx, w.cluster, i)
 	switch {
 	case apierrors.IsNotFound(err):
-		delete(w.known, i)
+		w.set(i, nil)
 	case err != nil:
 		return fmt.Errorf("reading %s %s of logical cluster %s in the cache server: %w", i.kind.name, i.name, w.cluster, err)
 	default:
-		w.known[i] = entryOf(u)
+		w.set(i, entryOf(u))
 	}
 	return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: its state there has changed: %w", i.kind.name, i.name,
 		w.cluster, cause)
