@@ -6,6 +6,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,12 +34,15 @@ type Inputs struct {
 	Exports storage.Objects
 }
 
+// workers is the number of exports that are reconciled at a time. Most of a reconciliation is waiting for its requests.
+const workers = 8
+
 type reconciler struct{ Inputs }
 
 // New returns the controller. Its keys are APIExports.
 func New(in Inputs) *runner.Controller {
 	r := &reconciler{in}
-	c := runner.New("apiexport", 2, r.reconcile)
+	c := runner.New("apiexport", workers, r.reconcile)
 	c.Watch(in.Set.APIExports.Informer)
 	c.WatchMapped(in.Set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
 		key, err := informers.KeyOf(obj)
@@ -70,30 +74,42 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return runner.IgnoreNotFound(err)
 	}
 	ref := reference(export)
-	secret, err := identity.Secret(ctx, r.Kube, ref, export.Name, export.Status.IdentityHash)
+	secret, err := identity.Secret(ctx, r.Kube, r.Set.Namespaces, ref, export.Name, export.Status.IdentityHash)
 	if err != nil {
 		return err
+	}
+	if wanted := export.DeepCopy(); !settle(wanted, ref, secret) {
+		return r.ensureSlice(ctx, export)
 	}
 	err = r.Exports.Update(ctx, key.Name, &apisv1alpha2.APIExport{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha2.APIExport)
 		if err := runner.Same(live, export); err != nil {
 			return err
 		}
-		if live.Spec.Identity == nil || live.Spec.Identity.SecretRef == nil {
-			live.Spec.Identity = &apisv1alpha2.Identity{SecretRef: &ref}
-			live.Generation++
-		}
-		if reference(live) == ref {
-			hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
-			live.Status.IdentityHash = hash
-			conditions.Set(&live.Status.Conditions, condition)
-		}
+		settle(live, ref, secret)
 		return nil
 	})
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}
 	return r.ensureSlice(ctx, export)
+}
+
+// settle writes the identity of an export, whose key is that of a Secret at ref, and returns whether that changes the export.
+func settle(export *apisv1alpha2.APIExport, ref corev1.SecretReference, secret *corev1.Secret) (changed bool) {
+	if export.Spec.Identity == nil || export.Spec.Identity.SecretRef == nil {
+		export.Spec.Identity = &apisv1alpha2.Identity{SecretRef: &ref}
+		export.Generation++
+		changed = true
+	}
+	if reference(export) != ref {
+		return changed
+	}
+	before := export.Status.DeepCopy()
+	hash, condition := identity.Verify(export.Status.IdentityHash, ref, secret)
+	export.Status.IdentityHash = hash
+	conditions.Set(&export.Status.Conditions, condition)
+	return changed || !equality.Semantic.DeepEqual(before, &export.Status)
 }
 
 // ensureSlice creates the endpoint slice of an export, unless its provider has opted out.

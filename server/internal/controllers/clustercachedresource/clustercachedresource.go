@@ -138,7 +138,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return r.release(ctx, resource)
 	}
 	ref := identity.Reference(resource.Spec.Identity, resource.Name)
-	secret, err := identity.Secret(ctx, r.Kube, ref, resource.Name, resource.Status.IdentityHash)
+	secret, err := identity.Secret(ctx, r.Kube, r.Set.Namespaces, ref, resource.Name, resource.Status.IdentityHash)
 	if err != nil {
 		return err
 	}

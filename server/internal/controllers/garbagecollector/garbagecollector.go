@@ -23,8 +23,12 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// settling is how long the collector waits after a change of the served resources. Many definitions often arrive together.
-const settling = 100 * time.Millisecond
+// settling is how long the collector waits at least after a change of the served resources. Many definitions often arrive together. Where
+// there are so many that comparing them takes long, it waits for share times as long, so that it takes a tenth of a processor.
+const (
+	settling = 100 * time.Millisecond
+	share    = 9
+)
 
 // listTimeout is how long objects that are being deleted wait after the start until every resource is listed.
 const listTimeout = 30 * time.Second
@@ -151,13 +155,15 @@ func (c *collector) runMonitors(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
+		began := c.Clock.Now()
 		c.syncMonitors(ctx, &running)
+		pause := max(settling, share*c.Clock.Since(began))
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.ResourcesChanged:
 			select {
-			case <-c.Clock.After(settling):
+			case <-c.Clock.After(pause):
 			case <-ctx.Done():
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Reference returns the location of the key of the object with a name.
@@ -29,8 +30,9 @@ func Reference(given *apisv1alpha2.Identity, name string) corev1.SecretReference
 
 // Secret returns the Secret with the key of the object with a name, in the cluster of ctx. It creates the Secret if the object
 // refers to no other Secret and has no identity yet, because another key would change the identity. It returns nil if the
-// Secret does not exist.
-func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretReference, name, hash string) (*corev1.Secret, error) {
+// Secret does not exist. namespaces are those that are known to exist.
+func Secret(ctx context.Context, kube kubernetes.Interface, namespaces Namespaces, ref corev1.SecretReference,
+	name, hash string) (*corev1.Secret, error) {
 	secrets := kube.CoreV1().Secrets(ref.Namespace)
 	secret, err := secrets.Get(ctx, ref.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -39,8 +41,7 @@ func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretRef
 	if hash != "" || ref != Reference(nil, name) {
 		return nil, nil
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: apisv1alpha2.IdentitySecretNamespace}}
-	if _, err := kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := ensureNamespace(ctx, kube, namespaces); err != nil {
 		return nil, err
 	}
 	var key [32]byte
@@ -51,6 +52,28 @@ func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretRef
 		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
 		StringData: map[string]string{apisv1alpha2.IdentitySecretKey: base64.RawURLEncoding.EncodeToString(key[:])},
 	}, metav1.CreateOptions{})
+}
+
+// Namespaces are the namespaces that a server knows.
+type Namespaces interface {
+	Get(cluster logicalcluster.Name, namespace, name string) (*corev1.Namespace, error)
+}
+
+// ensureNamespace creates the namespace of keys in the cluster of ctx, unless it is known to exist.
+func ensureNamespace(ctx context.Context, kube kubernetes.Interface, namespaces Namespaces) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if known, err := namespaces.Get(cluster, "", apisv1alpha2.IdentitySecretNamespace); err == nil && known.DeletionTimestamp == nil {
+		return nil
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: apisv1alpha2.IdentitySecretNamespace}}
+	_, err = kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // Verify returns the hash of an identity, which is set once, and the condition that reports whether the Secret
