@@ -11,6 +11,8 @@ import (
 
 // load is the result of concurrent clients.
 type load struct {
+	// n is the number of operations.
+	n         int
 	perSecond float64
 	p50, p99  time.Duration
 	// cpu is the processor time of the server and its etcd for one request, in user and kernel mode.
@@ -84,7 +86,7 @@ func summarize(all []time.Duration, elapsed time.Duration) load {
 		return load{}
 	}
 	slices.Sort(all)
-	return load{perSecond: float64(len(all)) / elapsed.Seconds(), p50: all[len(all)/2], p99: all[len(all)*99/100]}
+	return load{n: len(all), perSecond: float64(len(all)) / elapsed.Seconds(), p50: all[len(all)/2], p99: all[len(all)*99/100]}
 }
 
 // measured adds the processor time of the server for each of the requests.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +36,9 @@ type shardedRun struct {
 	// direct is a tenant at the shard of the organization. first and second are the same tenant at the two front proxies. The processor time
 	// of direct and first is that of the shard.
 	direct, first, second *process
-	rows                  []row
+	// everything are all processes of the installation.
+	everything []*process
+	rows       []row
 }
 
 // runSharded measures what front proxies and further shards add, beside the same requests to the shard itself in the same run.
@@ -86,7 +87,10 @@ func (r *shardedRun) start(ctx context.Context, dir string) error {
 	r.first = at(r.installation.Proxies[0], kcptest.Alice, shard.ID())
 	r.second = at(r.installation.Proxies[1], kcptest.Alice)
 	r.admin = at(r.installation.Proxies[0], kcptest.Masters)
-	for _, p := range []*process{r.direct, r.first, r.second, r.admin} {
+	for _, p := range r.installation.Processes() {
+		r.everything = append(r.everything, at(p, kcptest.Masters, p.ID()))
+	}
+	for _, p := range append([]*process{r.direct, r.first, r.second, r.admin}, r.everything...) {
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -205,70 +209,6 @@ func (r *shardedRun) events(ctx context.Context) error {
 	rows, err := events(ctx, r.first, r.direct, r.scale)
 	r.add(rows...)
 	return err
-}
-
-// usable measures how long after its acknowledgement a workspace can be used through another front proxy.
-func (r *shardedRun) usable(ctx context.Context) error {
-	wrong := map[int]int{}
-	var mu sync.Mutex
-	l, err := pace(ctx, 200, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
-		name := fmt.Sprintf("usable-%d", i)
-		client, err := r.first.dynamic(busy, i)
-		if err != nil {
-			return 0, err
-		}
-		if _, err := client.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
-			return 0, err
-		}
-		return took(func() error {
-			return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-				code, _, err := r.second.do(ctx, i, http.MethodGet, path("root:"+organization+":"+name)+"/api/v1/namespaces/default", "")
-				if code != http.StatusOK {
-					mu.Lock()
-					wrong[code]++
-					mu.Unlock()
-				}
-				return code == http.StatusOK, err
-			})
-		})
-	})
-	if err != nil {
-		return err
-	}
-	what := fmt.Sprintf("created, until usable through another proxy, at %.0f of 200 a second: p99", l.perSecond)
-	r.add(limit(what, l.p99, 50*time.Millisecond),
-		row{
-			What: "responses 403 or 404 for these workspaces", Ours: float64(wrong[403] + wrong[404]), Budget: "0",
-			Met: wrong[403]+wrong[404] == 0,
-		})
-	return nil
-}
-
-// elsewhere measures the creation of workspaces on another shard than that of their parent.
-func (r *shardedRun) elsewhere(ctx context.Context) error {
-	create := func(ctx context.Context, client int, name string) (time.Duration, error) {
-		return r.createUntilReady(ctx, r.first, busy, client, kcptest.On(r.installation.Shards[2].Name, kcptest.Workspace(name, "", "")))
-	}
-	fast, err := drive(ctx, 16, 10*r.scale.slice, func(ctx context.Context, client, i int) error {
-		_, err := create(ctx, client, fmt.Sprintf("fast-%d-%d", client, i))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	r.add(row{
-		What: "creation on another shard until Ready, 16 clients", Unit: "1/s", Ours: fast.perSecond, Budget: "≥ 500",
-		Met: fast.perSecond >= 500,
-	})
-	slow, err := pace(ctx, 100, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
-		return create(ctx, i, fmt.Sprintf("slow-%d", i))
-	})
-	if err != nil {
-		return err
-	}
-	what := fmt.Sprintf("creation on another shard until Ready, at %.0f of 100 a second: p99", slow.perSecond)
-	r.add(limit(what, slow.p99, 50*time.Millisecond))
-	return nil
 }
 
 // createUntilReady creates a workspace, and returns how long it took until it was Ready.

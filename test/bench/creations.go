@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/sharded"
+)
+
+// usable measures how long after its acknowledgement a workspace can be used through another front proxy.
+func (r *shardedRun) usable(ctx context.Context) error {
+	wrong := map[int]int{}
+	var mu sync.Mutex
+	l, spent, err := r.spending(ctx, "usable", func() (load, error) {
+		return pace(ctx, 200, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+			name := fmt.Sprintf("usable-%d", i)
+			client, err := r.first.dynamic(busy, i)
+			if err != nil {
+				return 0, err
+			}
+			if _, err := client.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
+				return 0, err
+			}
+			return took(func() error {
+				return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+					code, _, err := r.second.do(ctx, i, http.MethodGet, path("root:"+organization+":"+name)+"/api/v1/namespaces/default", "")
+					if code != http.StatusOK {
+						mu.Lock()
+						wrong[code]++
+						mu.Unlock()
+					}
+					return code == http.StatusOK, err
+				})
+			})
+		})
+	})
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("created, until usable through another proxy, at %.0f of 200 a second: p99", l.perSecond)
+	r.add(limit(what, l.p99, 50*time.Millisecond),
+		spent.row("processor time of all processes for each of these workspaces", l),
+		row{
+			What: "responses 403 or 404 for these workspaces", Ours: float64(wrong[403] + wrong[404]), Budget: "0",
+			Met: wrong[403]+wrong[404] == 0,
+		})
+	return nil
+}
+
+// elsewhere measures the creation of workspaces on another shard than that of their parent, beside creations on the same shard.
+func (r *shardedRun) elsewhere(ctx context.Context) error {
+	shards := map[string]string{"the same shard": r.installation.Shards[1].Name, "another shard": r.installation.Shards[2].Name}
+	for _, where := range []string{"the same shard", "another shard"} {
+		name := strings.Fields(where)[1]
+		fast, spent, err := r.spending(ctx, "on-"+name, func() (load, error) {
+			return drive(ctx, 16, 10*r.scale.slice, func(ctx context.Context, client, i int) error {
+				_, err := r.createUntilReady(ctx, r.first, busy, client,
+					kcptest.On(shards[where], kcptest.Workspace(fmt.Sprintf("%s-%d-%d", name, client, i), "", "")))
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		what := "creation on " + where + " until Ready, 16 clients"
+		created := row{What: what, Unit: "1/s", Ours: fast.perSecond, OursLoad: latencyOf(fast)}
+		if where == "another shard" {
+			created.Budget, created.Met = "≥ 500", fast.perSecond >= 500
+		}
+		r.add(created, spent.row(what+": processor time of all processes for each", fast))
+	}
+	slow, err := pace(ctx, 100, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+		return r.createUntilReady(ctx, r.first, busy, i,
+			kcptest.On(shards["another shard"], kcptest.Workspace(fmt.Sprintf("slow-%d", i), "", "")))
+	})
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("creation on another shard until Ready, at %.0f of 100 a second: p99", slow.perSecond)
+	r.add(limit(what, slow.p99, 50*time.Millisecond))
+	return nil
+}
+
+// spending is the processor time of each process of an installation, and of the clients.
+type spending map[string]time.Duration
+
+// spending runs a load, and returns what it costs. If profiles are requested, it writes one of each shard.
+func (r *shardedRun) spending(ctx context.Context, name string, do func() (load, error)) (load, spending, error) {
+	var profiles errgroup.Group
+	if r.scale.profiles != "" {
+		for _, p := range r.everything {
+			if !slices.ContainsFunc(r.installation.Shards, func(shard *sharded.Process) bool { return shard.Name == p.name }) {
+				continue
+			}
+			profiles.Go(func() error {
+				return p.profile(ctx, r.scale.profiles, name, 10*r.scale.slice, func() error { return nil })
+			})
+		}
+	}
+	spent := spending{}
+	for _, p := range r.everything {
+		spent[p.name] = -p.cpu()
+	}
+	spent["clients"] = -ownTime()
+	l, err := do()
+	for _, p := range r.everything {
+		spent[p.name] += p.cpu()
+	}
+	spent["clients"] += ownTime()
+	if failed := profiles.Wait(); err == nil {
+		err = failed
+	}
+	return l, spent, err
+}
+
+// ownTime returns the processor time of this process.
+func ownTime() time.Duration {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// row returns the processor time for each operation of a load.
+func (s spending) row(what string, l load) row {
+	got := row{What: what, Unit: "ms"}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		each := milliseconds(s[name]) / float64(max(l.n, 1))
+		got.Ours += each
+		parts = append(parts, fmt.Sprintf("%s %.2f", name, each))
+	}
+	got.What += " (" + strings.Join(parts, ", ") + ")"
+	return got
+}
