@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -25,6 +27,8 @@ type migrations struct {
 	destination *migration.Destination
 	// reports is nil unless this shard is the root shard.
 	reports *migration.Reports
+	// holdings lists what shards hold.
+	holdings *migration.Holdings
 }
 
 // moveClusters lets other shards take over logical clusters of this one, and this one those of others.
@@ -58,7 +62,8 @@ func (i *installation) moveClusters(g *genericapiserver.Config, signers *authent
 				annotations[tenancyv1alpha1.SignersAnnotation] = signers.Arrive(keys)
 			}
 		},
-	}}
+	}, holdings: &migration.Holdings{Shard: name, Set: t.set, Parents: parents, Clients: i.clients, Path: t.tree.Path}}
+	i.migrations.holdings.Serve(i.calls)
 	if i.opts.Sharding.IsRoot() {
 		i.migrations.reports = &migration.Reports{Migrations: t.stored["logicalclustermigrations"]}
 		i.migrations.reports.Serve(i.calls)
@@ -132,4 +137,12 @@ func (i *installation) fenced(cluster logicalcluster.Name) (moving bool, to stri
 		return false, fence.Shard, fence.Epoch
 	}
 	return true, "", 0
+}
+
+// withHoldings serves what the shards hold, on the root shard.
+func (i *installation) withHoldings(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	if i == nil || !i.opts.Sharding.IsRoot() {
+		return next
+	}
+	return i.migrations.holdings.WithHoldings(next, s)
 }

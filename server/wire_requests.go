@@ -91,6 +91,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	q.served.api = path.WithoutServer(q.health.WithReasons(api, g.Authorization.Authorizer), g.Serializer)
 	h := q.served.current(func() http.Handler { return q.served.documents })
 	h = q.served.withCustomResources(h)
+	h = q.installation.withHoldings(h, g.Serializer)
 	h = q.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(set.LogicalClusters).WithEnd(h)
 	h = bodylimit.WithSelectors(bodylimit.WithText(h))

@@ -87,14 +87,10 @@ func (p *Preparer) prepare(ctx context.Context, caller peers.Identity, in Prepar
 
 // refuse returns why a cluster of this shard does not move, or an empty string.
 func (p *Preparer) refuse(lc *corev1alpha1.LogicalCluster, destination string) string {
-	switch {
-	case lc.Spec.Owner == nil || lc.Spec.Owner.Resource != "workspaces":
-		return "the logical cluster has no Workspace"
-	case lc.Spec.Owner.Cluster == string(logicalcluster.Homes): // a home has the same name if it is created again, on any shard
-		return "homes of users do not move"
-	case lc.DeletionTimestamp != nil:
-		return "the logical cluster is being deleted"
-	case isOlder(destination, p.Version):
+	if reason := staying(lc); reason != "" {
+		return reason
+	}
+	if isOlder(destination, p.Version) {
 		return fmt.Sprintf("the destination has version %s, which is older than %s of the origin: upgrade it first", destination, p.Version)
 	}
 	return ""
