@@ -46,8 +46,8 @@ type ShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['server', 'service-account', 'virtual-workspaces', 'client', 'mounts-proxy', 'logical-cluster-admin', 'external-logical-cluster-admin'])",message="a Shard has no such certificate; it has server, service-account, virtual-workspaces, client, mounts-proxy, logical-cluster-admin and external-logical-cluster-admin"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Drain stops the scheduling of workspaces to the shard. Workspaces that it holds remain there until you move them with kubectl kcp move,
-	// or delete them. The condition Drained reports the progress.
+	// Drain moves the logical clusters of the shard to other shards while they are in use, and stops the scheduling of workspaces to it. The
+	// condition Drained and status.drain report the progress. Set to false, it stops: what has moved stays where it is.
 	//
 	// +optional
 	Drain bool `json:"drain,omitempty"`
@@ -80,8 +80,35 @@ type ShardStatus struct {
 
 // DrainStatus is the progress of spec.drain.
 type DrainStatus struct {
+	// Total is the number of logical clusters that the shard held when it began.
+	//
+	// +optional
+	Total int64 `json:"total,omitempty"`
 	// Remaining is the number of logical clusters that the shard still holds.
 	Remaining int64 `json:"remaining"`
+	// Moving is the number of these that move now.
+	//
+	// +optional
+	Moving int32 `json:"moving,omitempty"`
+	// Failed is the number of these that cannot move.
+	//
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
+	// Failures are the first ten of these.
+	//
+	// +optional
+	// +listType=atomic
+	Failures []DrainFailure `json:"failures,omitempty"`
+}
+
+// DrainFailure is a logical cluster that cannot move.
+type DrainFailure struct {
+	LogicalCluster string `json:"logicalCluster"`
+	// Workspace is the path of its workspace.
+	//
+	// +optional
+	Workspace string `json:"workspace,omitempty"`
+	Message   string `json:"message"`
 }
 
 // ShardList is a list of Shards.

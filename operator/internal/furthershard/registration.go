@@ -27,6 +27,7 @@ type Registry interface {
 	Shard(ctx context.Context, credentials kcpaccess.Credentials, name string) (kcpaccess.Registered, error)
 	Cordon(ctx context.Context, credentials kcpaccess.Credentials, name string, cordoned bool) error
 	Remove(ctx context.Context, credentials kcpaccess.Credentials, name string, lose bool) error
+	Moves
 }
 
 // updateFinalizer adds the finalizer to a Shard. Not in the namespace of the operator, which may be deleted with the Shard.
@@ -87,6 +88,9 @@ func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1a
 // workspaces to the shard.
 func (s *scope) registered(ctx context.Context, registry Registry) {
 	if !s.Report.Met(v1alpha1.ConditionAvailable) {
+		if s.object.Spec.Drain {
+			s.setDrained(metav1.ConditionFalse, "NotAvailable", "the shard must run so that its logical clusters can move, see condition Available")
+		}
 		return // a shard registers when it starts
 	}
 	credentials, err := installation.Credentials(ctx, s.Client, s.root)
@@ -101,7 +105,7 @@ func (s *scope) registered(ctx context.Context, registry Registry) {
 	}
 	if err == nil {
 		s.object.Status.LogicalClusters = &found.LogicalClusters
-		s.drained(found.LogicalClusters)
+		s.drain(ctx, registry, credentials)
 	}
 	s.After = conditions.Earliest(s.After, component.Again) // no watch reports changes in kcp
 	s.Report.Set(v1alpha1.ConditionRegistered, s.state(found, err))
@@ -121,24 +125,6 @@ func (s *scope) state(found kcpaccess.Registered, err error) error {
 		return conditions.Wait("NotResponding", "the root shard does not reach the shard: %s", found.Message)
 	}
 	return nil
-}
-
-// drained reports the progress of spec.drain.
-func (s *scope) drained(remaining int64) {
-	status := &s.object.Status
-	if !s.object.Spec.Drain {
-		status.Drain = nil
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionDrained)
-		return
-	}
-	status.Drain = &v1alpha1.DrainStatus{Remaining: remaining}
-	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionTrue, Reason: "Empty",
-		ObservedGeneration: s.object.Generation, Message: "the shard holds no logical cluster, and gets none"}
-	if remaining > 0 {
-		c.Status, c.Reason = metav1.ConditionFalse, "LogicalClustersRemain"
-		c.Message = "the shard gets no further workspaces: move or delete those that it holds, see kubectl kcp move"
-	}
-	meta.SetStatusCondition(&status.Conditions, c)
 }
 
 // gone reports whether the RootShard of a Shard does not exist.

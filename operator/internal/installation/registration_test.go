@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
@@ -21,6 +22,10 @@ import (
 type registry struct {
 	shards map[string]kcpaccess.Registered
 	err    error
+	// stays is why logical clusters do not move, by name.
+	stays                           map[string]string
+	migrations                      map[string]migrationv1alpha1.LogicalClusterMigration
+	holdingsErr, moveErr, cancelErr error
 }
 
 var shardResource = schema.GroupResource{Group: "core.kcp.io", Resource: "shards"}
@@ -187,29 +192,5 @@ func TestAShardThatHasNeverRunIsDeletedAtOnce(t *testing.T) {
 	w.delete(t, west)
 	if w.remains(t, "west") {
 		t.Error("it remains")
-	}
-}
-
-func TestDrainStopsTheSchedulingOfWorkspaces(t *testing.T) {
-	w, kcp, west := registered(t)
-	for _, drain := range []bool{true, false} {
-		operatortest.Read(t, w.Cluster, "west", west)
-		west.Spec.Drain = drain
-		w.MustUpdate(t, west)
-		w.reconcile(t)
-		if kcp.shards["west"].Cordoned != drain {
-			t.Errorf("drain is %t, and kcp has %+v", drain, kcp.shards["west"])
-		}
-		if drain {
-			w.expect(t, west, "Drained", metav1.ConditionFalse, "LogicalClustersRemain", "kubectl kcp move")
-			w.expect(t, west, "Ready", metav1.ConditionTrue, "", "")
-			kcp.shards["west"] = kcpaccess.Registered{BaseURL: kcp.shards["west"].BaseURL, Responds: true, Cordoned: true}
-			w.reconcile(t)
-			w.expect(t, west, "Drained", metav1.ConditionTrue, "Empty", "")
-		}
-	}
-	operatortest.Read(t, w.Cluster, "west", west)
-	if meta.FindStatusCondition(west.Status.Conditions, "Drained") != nil || west.Status.Drain != nil {
-		t.Errorf("status without drain: %+v", west.Status)
 	}
 }

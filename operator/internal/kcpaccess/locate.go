@@ -76,7 +76,7 @@ func send(client *http.Client, request *http.Request, into any) error {
 	if err != nil {
 		return err
 	}
-	if response.StatusCode == http.StatusOK {
+	if response.StatusCode/100 == 2 {
 		if into == nil {
 			return nil
 		}

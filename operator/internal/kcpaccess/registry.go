@@ -100,6 +100,14 @@ func annotate(ctx context.Context, credentials Credentials, name, key string, va
 
 // call sends a request for a Shard object.
 func call(ctx context.Context, credentials Credentials, method, name string, body []byte, into any) error {
+	if err := callRoot(ctx, credentials, method, "core.kcp.io/v1alpha1/shards/"+name, body, into); err != nil {
+		return fmt.Errorf("shard %s in kcp: %w", name, err)
+	}
+	return nil
+}
+
+// callRoot sends a request for an API of the workspace root.
+func callRoot(ctx context.Context, credentials Credentials, method, path string, body []byte, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	client, err := rest.HTTPClientFor(&rest.Config{UserAgent: by, TLSClientConfig: rest.TLSClientConfig{
@@ -108,16 +116,15 @@ func call(ctx context.Context, credentials Credentials, method, name string, bod
 	if err != nil {
 		return err
 	}
-	url := credentials.URL + "/clusters/root/apis/core.kcp.io/v1alpha1/shards/" + name
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, credentials.URL+"/clusters/root/apis/"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	if method == http.MethodPatch {
+	switch method {
+	case http.MethodPatch:
 		request.Header.Set("Content-Type", "application/merge-patch+json")
+	case http.MethodPost:
+		request.Header.Set("Content-Type", "application/json")
 	}
-	if err := send(client, request, into); err != nil {
-		return fmt.Errorf("shard %s in kcp: %w", name, err)
-	}
-	return nil
+	return send(client, request, into)
 }
