@@ -50,7 +50,8 @@ func kcpPlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	workspace := &cobra.Command{Use: "workspace [WORKSPACE]", Aliases: []string{"ws", "workspaces"}}
 	s.workspaces(workspace, invocation+" workspace")
 	root.AddCommand(workspace, s.bind(invocation+" bind"), s.claims(invocation+" claims"), s.get(invocation+" get"), s.crd(invocation+" crd"),
-		s.move(invocation+" move"), s.quickstart(invocation+" quickstart"), s.check(invocation+" check"), s.orphans(invocation+" orphans"))
+		s.move(invocation+" move"), s.quickstart(invocation+" quickstart"), s.check(invocation+" check"), s.orphans(invocation+" orphans"),
+		s.installations(invocation+" installation"))
 	return root
 }
 
