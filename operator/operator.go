@@ -59,7 +59,8 @@ func Options() ctrl.Options {
 			DefaultTransform: strip,
 			ByObject: map[client.Object]cache.ByObject{
 				&appsv1.StatefulSet{}: own, &corev1.Service{}: own, &corev1.Pod{}: own, &corev1.PersistentVolumeClaim{}: own, &batchv1.Job{}: own,
-				&policyv1.PodDisruptionBudget{}: own, &networkingv1.NetworkPolicy{}: own, &certmanager.Certificate{}: own,
+				&policyv1.PodDisruptionBudget{}: own, &networkingv1.NetworkPolicy{}: own, &networkingv1.Ingress{}: own,
+				&certmanager.Certificate{}: own,
 			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
@@ -74,7 +75,8 @@ func Watched() []client.Object {
 		&v1alpha1.RootShard{}, &v1alpha1.Shard{}, &v1alpha1.FrontProxy{}, &v1alpha1.CacheServer{},
 		&v1alpha1.VirtualWorkspace{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
 		&certmanager.Issuer{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Pod{},
-		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &batchv1.Job{}, metadataOf("Secret"), metadataOf("ConfigMap"),
+		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &networkingv1.Ingress{}, &batchv1.Job{},
+		metadataOf("Secret"), metadataOf("ConfigMap"),
 	}
 }
 

@@ -149,6 +149,8 @@ type ServiceTemplate struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.loadBalancerClass) || has(self.loadBalancerSourceRanges)) || has(self.type) && self.type == 'LoadBalancer'",message="loadBalancerClass and loadBalancerSourceRanges require type LoadBalancer"
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodePort) || has(self.externalTrafficPolicy)) || has(self.type) && self.type != 'ClusterIP'",message="nodePort and externalTrafficPolicy require type NodePort or LoadBalancer"
+// +kubebuilder:validation:XValidation:rule="!has(self.allocateLoadBalancerNodePorts) || has(self.type) && self.type == 'LoadBalancer'",message="allocateLoadBalancerNodePorts requires type LoadBalancer"
+// +kubebuilder:validation:XValidation:rule="!has(self.healthCheckNodePort) || has(self.type) && self.type == 'LoadBalancer' && has(self.externalTrafficPolicy) && self.externalTrafficPolicy == 'Local'",message="healthCheckNodePort requires type LoadBalancer and externalTrafficPolicy Local"
 type ServiceSpecTemplate struct {
 	// Type of the Service. Unset: ClusterIP.
 	//
@@ -182,6 +184,29 @@ type ServiceSpecTemplate struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort,omitempty"`
+	// HealthCheckNodePort is the port on nodes with which the load balancer finds nodes that have pods, with externalTrafficPolicy Local. It
+	// cannot change. Unset: assigned by Kubernetes.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	HealthCheckNodePort int32 `json:"healthCheckNodePort,omitempty"`
+	// AllocateLoadBalancerNodePorts is false for a load balancer that sends connections to pods, and needs no ports on nodes. Unset: true.
+	//
+	// +optional
+	AllocateLoadBalancerNodePorts *bool `json:"allocateLoadBalancerNodePorts,omitempty"`
+	// IPFamilyPolicy says whether the Service has addresses of one or both families. Unset: SingleStack.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
+	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
+	// IPFamilies are the families of the addresses, the primary one first. Unset: the default of the cluster.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=IPv4;IPv6
+	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 }
 
 // ServiceSourceRange is a network in CIDR notation.

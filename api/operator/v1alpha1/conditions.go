@@ -45,6 +45,9 @@ const (
 	ConditionRegistered = "Registered"
 	// ConditionDrained is True when a shard with spec.drain holds no logical clusters. Other shards do not have it.
 	ConditionDrained = "Drained"
+	// ConditionExposed is True when the Ingress of a front proxy exists, and the Gateways have accepted its TLSRoute. Only FrontProxies with
+	// spec.ingress or spec.tlsRoute have it.
+	ConditionExposed = "Exposed"
 	// ConditionReferenceValid is True when all objects that the spec names exist.
 	ConditionReferenceValid = "ReferenceValid"
 )

@@ -57,6 +57,14 @@ type FrontProxySpec struct {
 	//
 	// +optional
 	External *FrontProxyExternalConfig `json:"external,omitempty"`
+	// Ingress creates an Ingress for the hostname of the front proxy. Unset: none is created.
+	//
+	// +optional
+	Ingress *IngressSpec `json:"ingress,omitempty"`
+	// TLSRoute creates a TLSRoute of the Gateway API for the hostname of the front proxy. Unset: none is created.
+	//
+	// +optional
+	TLSRoute *TLSRouteSpec `json:"tlsRoute,omitempty"`
 	// CABundleSecretRef names a Secret whose tls.crt has additional CAs to trust for server certificates.
 	//
 	// +optional

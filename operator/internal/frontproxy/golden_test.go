@@ -40,7 +40,14 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		IssuerRef: &v1alpha1.ObjectReference{Name: "public"}, DNSNames: []string{"proxy.example.com"}}}}
 	everything.Spec.ServiceTemplate = &v1alpha1.ServiceTemplate{Spec: &v1alpha1.ServiceSpecTemplate{Type: corev1.ServiceTypeLoadBalancer,
 		LoadBalancerClass: "example.com/internal", LoadBalancerSourceRanges: []v1alpha1.ServiceSourceRange{"10.0.0.0/8", "fd00::/8"},
-		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, NodePort: 30443}}
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, NodePort: 30443,
+		HealthCheckNodePort: 30444, AllocateLoadBalancerNodePorts: new(false), IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
+		IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}}}
+	everything.Spec.Ingress = &v1alpha1.IngressSpec{ClassName: "nginx", Metadata: v1alpha1.Metadata{
+		Annotations: map[string]string{"nginx.ingress.kubernetes.io/ssl-passthrough": "true"}, Labels: map[string]string{"team": "edge"}}}
+	everything.Spec.TLSRoute = &v1alpha1.TLSRouteSpec{
+		Metadata:   &v1alpha1.Metadata{Annotations: map[string]string{"example.com/route": "public"}},
+		ParentRefs: []v1alpha1.GatewayReference{{Name: "own"}, {Name: "edge", Namespace: "gateways", SectionName: "tls", Port: 443}}}
 	everything.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
 	everything.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	everything.Spec.Logging = &v1alpha1.LoggingSpec{Level: 2}
@@ -66,6 +73,12 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		}
 		if monitor, wanted := workload.ServiceMonitor(c); wanted {
 			objects = append(objects, monitor)
+		}
+		if ingress, wanted := p.ingress(host); wanted {
+			objects = append(objects, ingress)
+		}
+		if route, wanted := p.route("v1", host, port); wanted {
+			objects = append(objects, route)
 		}
 		operatortest.Golden(t, "testdata/"+name+".golden", objects)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,6 +89,11 @@ func (r *Reconciler) scope(f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) *scop
 	s.Turn = func(ctx context.Context, image string) error {
 		return installation.PartTurn(ctx, r.Client, known, f, f.Spec.Image, image)
 	}
+	if exposed(&f.Spec) {
+		s.Later = []string{v1alpha1.ConditionExposed}
+	} else {
+		meta.RemoveStatusCondition(&f.Status.Conditions, v1alpha1.ConditionExposed)
+	}
 	s.Begin()
 	return s
 }
@@ -105,6 +111,9 @@ func (s *scope) reconcile(ctx context.Context) {
 		return s.build(s.externalPort, s.Inputs, image, replicas)
 	})
 	s.Available(ctx)
+	if s.Report.Met(v1alpha1.ConditionReferenceValid) { // otherwise, another front proxy may have the hostname
+		s.Report.Set(exposure(&s.FrontProxy.Spec), s.expose(ctx))
+	}
 }
 
 // check returns an error for a spec that is valid only in itself.

@@ -3,6 +3,7 @@ package frontproxy
 import (
 	"context"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -20,6 +21,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	list := func() client.ObjectList { return &v1alpha1.FrontProxyList{} }
 	return r.Watch(mgr, "frontproxy", &v1alpha1.FrontProxy{}, kind, installation.ProxyLabel, list).
+		Owns(&networkingv1.Ingress{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.OfRoot(list))).
 		Complete(r)
 }

@@ -16,8 +16,8 @@ import (
 const (
 	// Port on which every component serves HTTPS.
 	Port = 6443
-	// portName is its name in pods and Services.
-	portName = "https"
+	// PortName is its name in pods and Services.
+	PortName = "https"
 	// InputAnnotation is the prefix of annotations with hashes of data that a component reads only when it starts.
 	InputAnnotation = "input.operator.kcp.io/"
 )

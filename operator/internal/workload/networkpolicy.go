@@ -15,7 +15,7 @@ func NetworkPolicy(c *Component) (policy *networkingv1.NetworkPolicy, wanted boo
 			PodSelector: metav1.LabelSelector{MatchLabels: c.Labels()},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{
-				{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(portName))},
+				{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(PortName))},
 			}}},
 		},
 	}, c.NetworkPolicy != nil && c.NetworkPolicy.Enabled

@@ -60,7 +60,7 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 func container(c *Component) corev1.Container {
 	result := corev1.Container{
 		Name: c.Container, Image: c.Image, Command: c.Command, Args: c.Args,
-		Ports:     []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
+		Ports:     []corev1.ContainerPort{{Name: PortName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
 		Resources: c.Resources,
 		// The last log lines of a process that exits are written to the status of its pod, and from there to conditions.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -105,7 +105,7 @@ func checkExtra(extra v1alpha1.ExtraSpec, pod corev1.PodSpec) error {
 func probe(path string, period, failures int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Path: path, Port: intstr.FromString(portName), Scheme: corev1.URISchemeHTTPS}},
+			Path: path, Port: intstr.FromString(PortName), Scheme: corev1.URISchemeHTTPS}},
 		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 10,
 	}
 }

@@ -18,6 +18,8 @@ func expose(service *corev1.ServiceSpec, template *v1alpha1.ServiceSpecTemplate)
 		service.LoadBalancerSourceRanges = append(service.LoadBalancerSourceRanges, string(network))
 	}
 	service.ExternalTrafficPolicy, service.Ports[0].NodePort = template.ExternalTrafficPolicy, template.NodePort
+	service.HealthCheckNodePort, service.AllocateLoadBalancerNodePorts = template.HealthCheckNodePort, template.AllocateLoadBalancerNodePorts
+	service.IPFamilyPolicy, service.IPFamilies = template.IPFamilyPolicy, template.IPFamilies
 }
 
 // Service builds the Service of the pods.
@@ -30,7 +32,7 @@ func Service(c *Component) *corev1.Service {
 		ObjectMeta: c.metaWith(extra),
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, Selector: c.Labels(),
-			Ports: []corev1.ServicePort{{Name: portName, Port: cmp.Or(c.ServicePort, Port), TargetPort: intstr.FromString(portName),
+			Ports: []corev1.ServicePort{{Name: PortName, Port: cmp.Or(c.ServicePort, Port), TargetPort: intstr.FromString(PortName),
 				Protocol: corev1.ProtocolTCP, AppProtocol: new("https")}},
 		},
 	}

@@ -25,7 +25,7 @@ func ServiceMonitor(c *Component) (monitor *unstructured.Unstructured, wanted bo
 		return map[string]any{"name": name, "key": key}
 	}
 	return Monitor(c.meta(), c.Monitoring, map[string]any{
-		"port": portName, "scheme": "https", "path": c.Metrics.Path,
+		"port": PortName, "scheme": "https", "path": c.Metrics.Path,
 		"tlsConfig": map[string]any{
 			"serverName": c.Metrics.ServerName,
 			"ca":         map[string]any{"secret": secret(c.Metrics.CASecret, "tls.crt")},

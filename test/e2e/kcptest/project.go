@@ -39,6 +39,11 @@ var (
 		Sums:        [2]string{"h1:kMufKWvqJl08Kh0oue3VLmTsowYKKqCQJa7tqXo+DJI=", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="},
 		Definitions: "example/prometheus-operator-crd/*.yaml",
 	}
+	GatewayAPI = Project{
+		Name: "Gateway API", Module: "sigs.k8s.io/gateway-api", Versions: [2]string{"v1.6.0"},
+		Sums:        [2]string{"h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="},
+		Definitions: "config/crd/standard/gateway.networking.k8s.io_*routes.yaml",
+	}
 	FluxSource = Project{
 		Name: "Flux' source-controller", Module: "github.com/fluxcd/source-controller", Versions: [2]string{"v1.9.0"},
 		Sums:        [2]string{"h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY="},
