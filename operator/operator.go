@@ -8,6 +8,7 @@ import (
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -60,7 +61,7 @@ func Options() ctrl.Options {
 			ByObject: map[client.Object]cache.ByObject{
 				&appsv1.StatefulSet{}: own, &corev1.Service{}: own, &corev1.Pod{}: own, &corev1.PersistentVolumeClaim{}: own, &batchv1.Job{}: own,
 				&policyv1.PodDisruptionBudget{}: own, &networkingv1.NetworkPolicy{}: own, &networkingv1.Ingress{}: own,
-				&certmanager.Certificate{}: own,
+				&autoscalingv2.HorizontalPodAutoscaler{}: own, &certmanager.Certificate{}: own,
 			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
@@ -75,8 +76,8 @@ func Watched() []client.Object {
 		&v1alpha1.RootShard{}, &v1alpha1.Shard{}, &v1alpha1.FrontProxy{}, &v1alpha1.CacheServer{},
 		&v1alpha1.VirtualWorkspace{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
 		&certmanager.Issuer{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Pod{},
-		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &networkingv1.Ingress{}, &batchv1.Job{},
-		metadataOf("Secret"), metadataOf("ConfigMap"),
+		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &networkingv1.Ingress{},
+		&autoscalingv2.HorizontalPodAutoscaler{}, &batchv1.Job{}, metadataOf("Secret"), metadataOf("ConfigMap"),
 	}
 }
 

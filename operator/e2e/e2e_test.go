@@ -8,6 +8,7 @@ import (
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -62,7 +63,7 @@ func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []cl
 	var all []client.Object
 	for _, list := range []client.ObjectList{
 		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{},
-		&networkingv1.NetworkPolicyList{}, &certmanager.CertificateList{}, &certmanager.IssuerList{},
+		&networkingv1.NetworkPolicyList{}, &networkingv1.IngressList{}, &autoscalingv2.HorizontalPodAutoscalerList{}, &certmanager.CertificateList{}, &certmanager.IssuerList{},
 	} {
 		if err := c.List(t.Context(), list, client.InNamespace(operatortest.Namespace)); err != nil {
 			t.Fatal(err)
@@ -81,10 +82,13 @@ func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []cl
 }
 
 func TestDefaultsOfTheServerCauseNoWrites(t *testing.T) {
-	i := install(t, shard("settled"))
-	rs := i.settle(t)
+	rs := shard("settled")
+	rs.Spec.Autoscaling = &v1alpha1.AutoscalingSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: new(int32(70)),
+		TargetMemoryUtilizationPercentage: new(int32(90))}
+	i := install(t, rs)
+	rs = i.settle(t)
 	before := versions(t, i.Cluster, rs)
-	if len(before) != 25 {
+	if len(before) != 26 {
 		t.Errorf("it controls %d objects: %v", len(before), before)
 	}
 	i.operator.WritesNothing(t, func() { i.reconcile(t) })

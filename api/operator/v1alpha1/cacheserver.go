@@ -32,6 +32,7 @@ type CacheServer struct {
 // CacheServerSpec is the desired state of a cache server.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.etcd) || !has(self.replicas) || self.replicas <= 1",message="more than one pod requires etcd: the embedded etcd has only one member",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="has(self.etcd) || !has(self.autoscaling)",message="autoscaling requires etcd: the embedded etcd has only one member",fieldPath=".autoscaling"
 // +kubebuilder:validation:XValidation:rule="has(self.etcd) || !has(oldSelf.etcd)",message="etcd cannot be removed: create another CacheServer",fieldPath=".etcd"
 type CacheServerSpec struct {
 	ComponentSpec `json:",inline"`

@@ -250,6 +250,33 @@ type PodTemplateSpec struct {
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 
+// AutoscalingSpec configures the HorizontalPodAutoscaler of a workload.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas must not be greater than maxReplicas"
+type AutoscalingSpec struct {
+	// MinReplicas is the minimum number of pods. Unset: 2, or MaxReplicas if that is less.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinReplicas int32 `json:"minReplicas,omitempty"`
+	// MaxReplicas is the maximum number of pods.
+	//
+	// +kubebuilder:validation:Minimum=1
+	MaxReplicas int32 `json:"maxReplicas"`
+	// TargetCPUUtilizationPercentage is the average use of CPU by the pods, in percent of their request. Unset: 80, unless
+	// targetMemoryUtilizationPercentage is set.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	TargetCPUUtilizationPercentage *int32 `json:"targetCPUUtilizationPercentage,omitempty"`
+	// TargetMemoryUtilizationPercentage is the average use of memory by the pods, in percent of their request. Each pod of a shard has a copy
+	// of the same objects in memory, so more pods reduce only the memory of requests. Unset: memory does not count.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	TargetMemoryUtilizationPercentage *int32 `json:"targetMemoryUtilizationPercentage,omitempty"`
+}
+
 // PDBSpec configures the PodDisruptionBudget of a workload.
 type PDBSpec struct {
 	// Enabled creates a PodDisruptionBudget. Unset: only if the workload has more than one pod.

@@ -6,6 +6,8 @@ import (
 )
 
 // ComponentSpec has the fields of every component that runs in pods.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",message="set replicas or autoscaling, not both: an autoscaler sets the number of pods"
 type ComponentSpec struct {
 	// Image of the pods. Unset: the image of the operator's release.
 	//
@@ -16,6 +18,10 @@ type ComponentSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
+	// Autoscaling creates a HorizontalPodAutoscaler, which sets the number of pods. Unset: none is created.
+	//
+	// +optional
+	Autoscaling *AutoscalingSpec `json:"autoscaling,omitempty"`
 	// Resources of each pod. They override the defaults, with which an installation starts on a small node: shards and virtual workspaces
 	// request 100m and 256Mi, with limits of 2 CPU and 2Gi; cache servers request 100m and 256Mi, with limits of 1 CPU and 2Gi; front proxies
 	// request 100m and 128Mi, without limits.

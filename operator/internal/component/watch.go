@@ -5,6 +5,7 @@ import (
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -128,6 +129,7 @@ func (e *Environment) Watch(mgr ctrl.Manager, name string, object client.Object,
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).
 		Owns(&policyv1.PodDisruptionBudget{}).Owns(&networkingv1.NetworkPolicy{}).
+		Owns(&autoscalingv2.HorizontalPodAutoscaler{}).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(find(issuersIndex))).
 		Watches(&certmanager.Certificate{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).

@@ -40,6 +40,7 @@ func (s *Scope) Run(ctx context.Context, secrets bool, build Build) {
 		if apierrors.IsNotFound(err) {
 			replicas = new(cmp.Or(s.orphanedPods(ctx), s.DefaultReplicas))
 		}
+		replicas = workload.Started(s.Spec.Autoscaling, replicas)
 	}
 	s.hold(ctx, live)
 	s.record(ctx, live)
@@ -147,12 +148,14 @@ func (s *Scope) optional(ctx context.Context, component *workload.Component) err
 	budget, budgetWanted := workload.PodDisruptionBudget(component)
 	policy, policyWanted := workload.NetworkPolicy(component)
 	monitor, monitorWanted := workload.ServiceMonitor(component)
+	autoscaler, autoscalerWanted := workload.Autoscaler(component)
 	unmonitored := apply.Optional(ctx, s.Client, s.Owner, monitorWanted, monitor)
 	if meta.IsNoMatchError(unmonitored) {
 		unmonitored = conditions.Unwatched(Again, workload.NoServiceMonitors())
 	}
 	return cmp.Or(apply.Optional(ctx, s.Client, s.Owner, budgetWanted, budget),
-		apply.Optional(ctx, s.Client, s.Owner, policyWanted, policy), unmonitored)
+		apply.Optional(ctx, s.Client, s.Owner, policyWanted, policy),
+		apply.Optional(ctx, s.Client, s.Owner, autoscalerWanted, autoscaler), unmonitored)
 }
 
 // Available reports whether the component is available, and whether all pods are up to date.

@@ -49,6 +49,8 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		Metadata:   &v1alpha1.Metadata{Annotations: map[string]string{"example.com/route": "public"}},
 		ParentRefs: []v1alpha1.GatewayReference{{Name: "own"}, {Name: "edge", Namespace: "gateways", SectionName: "tls", Port: 443}}}
 	everything.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
+	everything.Spec.Autoscaling = &v1alpha1.AutoscalingSpec{MinReplicas: 3, MaxReplicas: 10, TargetCPUUtilizationPercentage: new(int32(70)),
+		TargetMemoryUtilizationPercentage: new(int32(90))}
 	everything.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	everything.Spec.Logging = &v1alpha1.LoggingSpec{Level: 2}
 	for name, f := range map[string]*v1alpha1.FrontProxy{"smallest": smallest, "everything": everything} {
@@ -73,6 +75,9 @@ func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 		}
 		if monitor, wanted := workload.ServiceMonitor(c); wanted {
 			objects = append(objects, monitor)
+		}
+		if autoscaler, wanted := workload.Autoscaler(c); wanted {
+			objects = append(objects, autoscaler)
 		}
 		if ingress, wanted := p.ingress(host); wanted {
 			objects = append(objects, ingress)

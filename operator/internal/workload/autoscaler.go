@@ -6,15 +6,31 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
 // Defaults of an autoscaler.
 const (
-	// MinReplicas is the minimum number of pods: with two, one can be replaced while the other serves.
-	MinReplicas = 2
+	// minReplicas is the minimum number of pods: with two, one can be replaced while the other serves.
+	minReplicas = 2
 	// targetCPU is the average use of CPU, in percent of the request.
 	targetCPU = 80
 )
+
+// Started returns the number of pods of a component that has a number of pods now. An autoscaler does not start pods of a workload that has
+// none.
+func Started(spec *v1alpha1.AutoscalingSpec, pods *int32) *int32 {
+	if spec == nil || pods == nil || *pods > 0 {
+		return pods
+	}
+	return new(minimum(spec))
+}
+
+// minimum returns the minimum number of pods.
+func minimum(spec *v1alpha1.AutoscalingSpec) int32 {
+	return min(cmp.Or(spec.MinReplicas, minReplicas), spec.MaxReplicas)
+}
 
 // Autoscaler builds the HorizontalPodAutoscaler of a component, and reports whether it is wanted. It sets the number of pods of the
 // StatefulSet, which the operator then leaves alone.
@@ -27,7 +43,7 @@ func Autoscaler(c *Component) (autoscaler *autoscalingv2.HorizontalPodAutoscaler
 	autoscaler.Spec = autoscalingv2.HorizontalPodAutoscalerSpec{
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "StatefulSet", Name: c.Name},
-		MinReplicas: new(min(cmp.Or(spec.MinReplicas, MinReplicas), spec.MaxReplicas)), MaxReplicas: spec.MaxReplicas,
+		MinReplicas: new(minimum(spec)), MaxReplicas: spec.MaxReplicas,
 	}
 	cpu := spec.TargetCPUUtilizationPercentage
 	if cpu == nil && spec.TargetMemoryUtilizationPercentage == nil {

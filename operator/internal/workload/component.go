@@ -54,6 +54,7 @@ type Component struct {
 	PDB           *v1alpha1.PDBSpec
 	NetworkPolicy *v1alpha1.NetworkPolicySpec
 	Monitoring    *v1alpha1.MonitoringSpec
+	Autoscaling   *v1alpha1.AutoscalingSpec
 	// Metrics configures the ServiceMonitor.
 	Metrics Metrics
 }
@@ -106,7 +107,7 @@ func Customized(c *Component, spec *v1alpha1.ComponentSpec) *Component {
 		c.PullSecrets = spec.Image.ImagePullSecrets
 	}
 	c.Extra, c.Template, c.Service = spec.ExtraSpec, spec.DeploymentTemplate, spec.ServiceTemplate
-	c.PDB, c.NetworkPolicy, c.Monitoring = spec.PDB, spec.NetworkPolicy, spec.Monitoring
+	c.PDB, c.NetworkPolicy, c.Monitoring, c.Autoscaling = spec.PDB, spec.NetworkPolicy, spec.Monitoring, spec.Autoscaling
 	return c
 }
 
