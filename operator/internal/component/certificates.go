@@ -8,6 +8,7 @@ import (
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,8 +52,8 @@ func (s *Scope) Certificates(ctx context.Context, c Certificates) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(object), live); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		if ref := object.(*certmanager.Certificate).Spec.IssuerRef; !own[ref] {
-			unknown = cmp.Or(unknown, pki.CheckIssuer(ctx, s.Client, s.Owner.GetNamespace(), c.Field(object.GetName()), ref))
+		if certificate := object.(*certmanager.Certificate); !own[certificate.Spec.IssuerRef] {
+			unknown = cmp.Or(unknown, pki.CheckIssuer(ctx, s.Client, c.Field(object.GetName()), certificate))
 		}
 		unready = cmp.Or(unready, pki.Issued(object.GetName(), live))
 		all = append(all, live)
@@ -85,10 +86,12 @@ func (s *Scope) Authority(ctx context.Context, c *v1alpha1.Certificates) error {
 	if c == nil || c.CASecretRef == nil {
 		return nil
 	}
-	_, err := s.Read(
-		ctx,
-		settings.Reference{Field: "certificates.caSecretRef", Secret: c.CASecretRef.Name, Keys: []string{"tls.crt", "tls.key"}},
-	)
+	const field = "certificates.caSecretRef"
+	pair, err := s.Read(ctx, settings.Reference{Field: field, Secret: c.CASecretRef.Name, Keys: []string{"tls.crt", "tls.key"}})
+	if err == nil && !pki.IsAuthority(pair[corev1.TLSCertKey]) {
+		return conditions.Stall("NotAnAuthority", "spec.%s: the certificate in Secret %s is not one of a CA: name a Secret with a CA", field,
+			c.CASecretRef.Name)
+	}
 	return err
 }
 

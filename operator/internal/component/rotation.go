@@ -43,6 +43,10 @@ func (s *Scope) Trusted(ctx context.Context, own, bundle, field string, further 
 	if err != nil {
 		return nil, err
 	}
+	if !pki.IsAuthority(authority[corev1.TLSCertKey]) {
+		return nil, conditions.Stall("NotAnAuthority", "Certificate %s: its issuer has signed a certificate that is not one of a CA: name "+
+			"another issuer in spec.certificates.issuerRef", own)
+	}
 	held, err := s.Secret(ctx, bundle)
 	if err != nil {
 		return nil, err

@@ -208,7 +208,7 @@ func (s *scope) checkIssuer(ctx context.Context, wanted *certmanager.Certificate
 	if tls == nil || tls.IssuerRef == nil || wanted.Spec.IssuerRef != pki.Issuer(*tls.IssuerRef) {
 		return nil
 	}
-	return pki.CheckIssuer(ctx, s.Client, s.cluster.Namespace, "spec.tls.issuerRef", wanted.Spec.IssuerRef)
+	return pki.CheckIssuer(ctx, s.Client, "spec.tls.issuerRef", wanted)
 }
 
 // applyOptional creates or removes the objects that a spec can disable.

@@ -94,7 +94,7 @@ func (s *scope) certificate(ctx context.Context) error {
 		return err
 	}
 	if template := s.kubeconfig.Spec.CertificateTemplate; pki.IssuerOf(template) != nil {
-		err := pki.CheckIssuer(ctx, s.Client, s.kubeconfig.Namespace, "spec.certificateTemplate.spec.issuerRef", wanted.Spec.IssuerRef)
+		err := pki.CheckIssuer(ctx, s.Client, "spec.certificateTemplate.spec.issuerRef", wanted)
 		if err != nil {
 			return err
 		}

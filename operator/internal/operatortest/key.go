@@ -22,6 +22,19 @@ func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
+// Leaf returns a self-signed certificate that is not one of a CA, in PEM.
+func Leaf(t testing.TB, name string) []byte {
+	t.Helper()
+	key := NewKey(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
 // Certificate returns a certificate for a key, signed by another key, in PEM.
 func Certificate(t testing.TB, name string, key *ecdsa.PrivateKey, by *ecdsa.PrivateKey) []byte {
 	t.Helper()

@@ -68,10 +68,11 @@ func IssuerOf(template *v1alpha1.CertificateTemplate) *v1alpha1.ObjectReference 
 	return template.Spec.IssuerRef
 }
 
-// CheckIssuer returns an error if the issuer in a field of a spec does not exist. It does not check kinds of other groups than
-// cert-manager's, nor kinds that the operator may not read because it is installed for single namespaces.
-func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, ref cmmeta.IssuerReference) error {
-	var issuer client.Object
+// CheckIssuer returns an error if the issuer of a certificate, in a field of a spec, does not exist or cannot sign it. It does not check
+// kinds of other groups than cert-manager's, nor kinds that the operator may not read because it is installed for single namespaces.
+func CheckIssuer(ctx context.Context, c client.Reader, field string, certificate *certmanager.Certificate) error {
+	var issuer certmanager.GenericIssuer
+	ref := certificate.Spec.IssuerRef
 	key := client.ObjectKey{Name: ref.Name}
 	switch {
 	case ref.Group != certmanager.SchemeGroupVersion.Group:
@@ -79,7 +80,7 @@ func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, 
 	case ref.Kind == certmanager.ClusterIssuerKind:
 		issuer = &certmanager.ClusterIssuer{}
 	case ref.Kind == certmanager.IssuerKind:
-		issuer, key.Namespace = &certmanager.Issuer{}, namespace
+		issuer, key.Namespace = &certmanager.Issuer{}, certificate.Namespace
 	default:
 		return conditions.Stall("UnknownIssuerKind", "%s: cert-manager has no kind of issuers %q: use Issuer or ClusterIssuer", field, ref.Kind)
 	}
@@ -93,6 +94,11 @@ func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, 
 		return missing
 	case apierrors.IsForbidden(err):
 		return nil
+	case err != nil:
+		return err
+	case certificate.Spec.IsCA && issuer.GetSpec().ACME != nil:
+		return conditions.Unwatched(again, conditions.Stall("IssuerCannotSign", "%s: %s %s uses ACME, which signs no certificate "+
+			"authorities: name another, for example one of the type ca", field, ref.Kind, ref.Name))
 	}
-	return err
+	return nil
 }

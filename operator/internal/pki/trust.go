@@ -49,6 +49,12 @@ func AuthorityKey(certificate []byte) []byte {
 	return nil
 }
 
+// IsAuthority reports whether a certificate is one of a CA. It returns true if it cannot be parsed.
+func IsAuthority(certificate []byte) bool {
+	c := first(certificate)
+	return c == nil || c.IsCA
+}
+
 // SignedBy reports whether a CA has signed a certificate. It returns true if one of them cannot be parsed.
 func SignedBy(certificate, authority []byte) bool {
 	c, by := first(certificate), first(authority)
