@@ -64,6 +64,18 @@ type UpgradeSpec struct {
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+	// ShardBatchSize is the number of Shards that are upgraded at the same time. They are in batches of this size, in order of their names; a
+	// batch begins when all Shards of earlier batches are ready. Unset: 1.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	ShardBatchSize int32 `json:"shardBatchSize,omitempty"`
+	// MaxBackupAge is the maximum age of the last snapshot of each managed etcd of the installation for which an EtcdBackupSchedule exists: if
+	// the snapshot is older, the upgrade does not begin. Snapshots of EtcdBackups count, too. Unset: the last snapshot must not have failed, however old it is.
+	//
+	// +optional
+	MaxBackupAge *Duration `json:"maxBackupAge,omitempty"`
 }
 
 // CommonShardSpec has the fields that every shard has.

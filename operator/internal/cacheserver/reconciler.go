@@ -46,28 +46,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the garbage collector deletes its objects
 	}
 	before := c.DeepCopy()
-	follows, err := r.imageOfRoot(ctx, c)
+	rs, err := r.root(ctx, c)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	s := r.scope(c)
-	s.Follows = follows
+	if rs != nil { // the cache server is upgraded first, to the image that the RootShard waits for
+		s.Follows = component.Wanted(rs.Spec.Image, rs.Status.Image, r.DefaultImage)
+	}
+	s.Turn = func(ctx context.Context, _ string) error {
+		return installation.CacheTurn(ctx, r.Client, rs, c.Spec.Image)
+	}
 	s.reconcile(ctx)
 	c.Status.URL = url(c)
 	return s.End(ctx, before, before.Status.Conditions)
 }
 
-// imageOfRoot returns the image that the RootShard of a cache server has or waits for: the cache server is upgraded first. Empty: unknown.
-func (r *Reconciler) imageOfRoot(ctx context.Context, c *v1alpha1.CacheServer) (string, error) {
+// root returns the RootShard of a cache server, or nil.
+func (r *Reconciler) root(ctx context.Context, c *v1alpha1.CacheServer) (*v1alpha1.RootShard, error) {
 	user, err := installation.CacheUser(ctx, r.Client, c.Namespace, c.Name)
 	if err != nil || user == "" {
-		return "", err
+		return nil, err
 	}
 	rs := &v1alpha1.RootShard{}
 	if err := r.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: user}, rs); err != nil {
-		return "", client.IgnoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
-	return component.Wanted(rs.Spec.Image, rs.Status.Image, r.DefaultImage), nil
+	return rs, nil
 }
 
 func (r *Reconciler) scope(c *v1alpha1.CacheServer) *scope {

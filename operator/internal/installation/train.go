@@ -18,8 +18,8 @@ import (
 )
 
 // An installation is upgraded in this order, and each component after those before it are ready with their image: the cache server, the
-// root shard, the other shards one by one, their virtual workspaces, the front proxies. A component whose spec has an image is not upgraded
-// with the others, but they wait for it to be ready.
+// root shard, the other shards in batches, their virtual workspaces, the front proxies. It begins when the etcds are ready. A component whose
+// spec has an image is not upgraded with the others, but they wait for it to be ready.
 
 // turn is the interval of checks whether it is the turn of a component, because a component does not watch all others.
 const turn = 10 * time.Second
@@ -63,6 +63,9 @@ func Turn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of clien
 	if rs.Spec.Upgrade != nil && rs.Spec.Upgrade.Paused {
 		return conditions.Wait("UpgradePaused", "keeping the former image because spec.upgrade.paused of RootShard %s is set", rs.Name)
 	}
+	if err := ownEtcd(ctx, c, of); err != nil {
+		return err
+	}
 	before, err := shardsBefore(ctx, c, rs, of)
 	if err != nil {
 		return err
@@ -99,25 +102,35 @@ func PartTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of c
 	return nil
 }
 
-// shardsBefore returns the Shards of an installation that are upgraded before a component: for a Shard, those whose names are before its
-// own.
+// shardsBefore returns the Shards of an installation that are upgraded before a component: for a Shard, those of earlier batches.
 func shardsBefore(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, of client.Object) ([]part, error) {
 	list := &v1alpha1.ShardList{}
 	if err := c.List(ctx, list, client.InNamespace(rs.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	_, isShard := of.(*v1alpha1.Shard)
 	var all []part
 	for i := range list.Items {
 		s := &list.Items[i]
-		ref := s.Spec.RootShard.Reference
-		if ref == nil || ref.Name != rs.Name || !s.DeletionTimestamp.IsZero() || isShard && s.Name >= of.GetName() {
-			continue
+		if ref := s.Spec.RootShard.Reference; ref != nil && ref.Name == rs.Name && s.DeletionTimestamp.IsZero() {
+			all = append(all, partOf("Shard", s, &s.Spec.ComponentSpec, &s.Status.ComponentStatus))
 		}
-		all = append(all, partOf("Shard", s, &s.Spec.ComponentSpec, &s.Status.ComponentStatus))
 	}
 	slices.SortFunc(all, func(a, b part) int { return cmp.Compare(a.name, b.name) })
-	return all, nil
+	if _, isShard := of.(*v1alpha1.Shard); !isShard {
+		return all, nil
+	}
+	size := 1
+	if rs.Spec.Upgrade != nil {
+		size = max(1, int(rs.Spec.Upgrade.ShardBatchSize))
+	}
+	return earlierBatches(all, of.GetName(), size), nil
+}
+
+// earlierBatches returns the parts in batches before that of a name. Batches have a size and are in order of names. They do not depend on
+// what is upgraded, so a part that is not ready stops all later batches.
+func earlierBatches(sorted []part, name string, size int) []part {
+	at, _ := slices.BinarySearchFunc(sorted, name, func(p part, name string) int { return cmp.Compare(p.name, name) })
+	return sorted[:at/size*size]
 }
 
 // allViews returns the VirtualWorkspaces of an installation that run kcp.
@@ -143,9 +156,20 @@ func allViews(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, shar
 	return all, nil
 }
 
-// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: its cache server, and shards whose version
-// would be too old beside it.
+// CacheTurn returns nil if a cache server may be upgraded now, or what it waits for. One whose spec has a version waits for nothing.
+func CacheTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, spec *v1alpha1.ImageSpec) error {
+	if rs == nil || spec != nil && (spec.Tag != "" || spec.Digest != "") {
+		return nil
+	}
+	return Preflight(ctx, c, rs, time.Now())
+}
+
+// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: the etcds of the installation, its cache
+// server, and shards whose version would be too old beside it.
 func RootTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, image string) error {
+	if err := Preflight(ctx, c, rs, time.Now()); err != nil {
+		return err
+	}
 	shards, err := shardsBefore(ctx, c, rs, rs)
 	if err != nil {
 		return err
