@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,7 @@ func TestErrorsAreCountedWithoutLabelsForMessages(t *testing.T) {
 		}
 		return nil
 	})
+	p.showsDashboard(t)
 	rules, err := os.ReadFile(filepath.Join(root, "config/prometheus/rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,4 +148,30 @@ func TestErrorsAreCountedWithoutLabelsForMessages(t *testing.T) {
 		return nil
 	})
 	p.stop(t)
+}
+
+// showsDashboard checks that the operator has the metrics, with their labels, of its dashboard in config/grafana. The file is written by
+// test/prometheus.
+func (p *process) showsDashboard(t *testing.T) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "test/prometheus/testdata/dashboards.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := 0
+	for _, found := range regexp.MustCompile(`(?m)^operator (\w+)(?:\{(.*)\})?$`).FindAllStringSubmatch(string(content), -1) {
+		used++
+		complete := false
+		for series := range p.series(t, found[1]) {
+			complete = complete || !slices.ContainsFunc(strings.Split(found[2], ","), func(label string) bool {
+				return label != "" && !strings.Contains(","+series, ","+label+"=")
+			})
+		}
+		if !complete {
+			t.Errorf("the dashboard uses %s with the labels %s, which there is not", found[1], found[2])
+		}
+	}
+	if used == 0 {
+		t.Error("the dashboard uses no metrics")
+	}
 }

@@ -156,8 +156,17 @@ func TestTheAPIServerAcceptsTheObjectsOfTheChart(t *testing.T) {
 // Kustomizations are for users without Helm.
 func TestTheAPIServerAcceptsTheKustomizations(t *testing.T) {
 	defer monitored(t)()
-	for _, directory := range []string{"config/default", "config/crd", "config/prometheus", "config/policy"} {
+	for _, directory := range []string{"config/default", "config/crd", "config/prometheus", "config/grafana", "config/policy"} {
 		t.Run(directory, func(t *testing.T) { dryRun(t, "", "--kustomize="+filepath.Join(root, directory)) })
+	}
+}
+
+// Installations of several objects are not among the examples of the bundle.
+func TestTheAPIServerAcceptsTheInstallationsAmongTheSamples(t *testing.T) {
+	for _, file := range []string{"sharded.yaml", "production.yaml"} {
+		t.Run(file, func(t *testing.T) {
+			dryRun(t, "", "--namespace="+operatortest.Namespace, "--filename="+filepath.Join(root, "config/samples", file))
+		})
 	}
 }
 

@@ -162,15 +162,17 @@ func TestManifestsAreValid(t *testing.T) {
 	}
 	for _, file := range append(glob(t, "testdata/*.yaml"), glob(t, filepath.Join(configDir, "samples/*.yaml"))...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			object := parse(t, read(t, file))
-			kind := object["kind"].(string)
-			if errs := byKind[kind].validate(object, nil); len(errs) > 0 {
-				t.Errorf("refused: %v", errs.ToAggregate())
+			for document := range bytes.SplitSeq(read(t, file), []byte("\n---\n")) {
+				object := parse(t, document)
+				kind := object["kind"].(string)
+				if errs := byKind[kind].validate(object, nil); len(errs) > 0 {
+					t.Errorf("%s: refused: %v", kind, errs.ToAggregate())
+				}
+				if errs := byKind[kind].validate(object, runtime.DeepCopyJSON(object)); len(errs) > 0 {
+					t.Errorf("%s: refused when it is applied again: %v", kind, errs.ToAggregate())
+				}
+				keepsEveryField(t, scheme, kind, object)
 			}
-			if errs := byKind[kind].validate(object, runtime.DeepCopyJSON(object)); len(errs) > 0 {
-				t.Errorf("refused when it is applied again: %v", errs.ToAggregate())
-			}
-			keepsEveryField(t, scheme, kind, object)
 		})
 	}
 }

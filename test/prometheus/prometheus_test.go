@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,7 +165,14 @@ func TestAlertsAreRaisedInTheirSituations(t *testing.T) {
 			}
 		}
 	}
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, rule := range all {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not say what to do about %s", name)
+		}
 		if !shown[name] {
 			t.Errorf("no situation raises %s", name)
 		}

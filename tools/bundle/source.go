@@ -91,6 +91,13 @@ func (s *source) readSamples(config string) error {
 		return err
 	}
 	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(text, []byte("\n---\n")) {
+			continue // an installation of several objects
+		}
 		var sample map[string]any
 		if err := parse(file, &sample); err != nil {
 			return err
