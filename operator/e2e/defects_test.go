@@ -207,8 +207,13 @@ func TestMinimalObjectsOfGoClientsAreAccepted(t *testing.T) {
 	k := accessTo("least", "least")
 	k.Spec.Authorization = &v1alpha1.KubeconfigAuthorization{ClusterRoleBindings: v1alpha1.KubeconfigClusterRoleBindings{ClusterRoles: []string{"view"}}}
 	k.Spec.TargetWorkspace = "root:team"
+	of := v1alpha1.RootShardConfig{Reference: &v1alpha1.LocalReference{Name: "least"}}
+	s := shardOf("lesser", "least")
+	f := &v1alpha1.FrontProxy{ObjectMeta: named, Spec: v1alpha1.FrontProxySpec{RootShard: of, External: &v1alpha1.FrontProxyExternalConfig{}}}
+	v := &v1alpha1.VirtualWorkspace{ObjectMeta: named}
+	v.Spec.Target.ShardRef, v.Spec.External = &v1alpha1.LocalReference{Name: "lesser"}, v1alpha1.ExternalConfig{Hostname: "views.example.com", Port: 443}
 	for _, object := range []client.Object{
-		rs, k, &v1alpha1.EtcdCluster{ObjectMeta: named},
+		rs, k, s, f, v, &v1alpha1.CacheServer{ObjectMeta: named}, &v1alpha1.EtcdCluster{ObjectMeta: named},
 		&v1alpha1.EtcdBackup{ObjectMeta: named, Spec: v1alpha1.EtcdBackupSpec{Cluster: "least", Store: store}},
 		&v1alpha1.EtcdBackupSchedule{ObjectMeta: named, Spec: v1alpha1.EtcdBackupScheduleSpec{Cluster: "least", Store: store, Schedule: "@daily"}},
 	} {

@@ -16,6 +16,7 @@ import (
 	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -67,8 +68,16 @@ func (c *Cluster) certify(t testing.TB, certificate *certmanager.Certificate) (i
 	if len(certificate.Status.Conditions) == 1 && certificate.Status.Conditions[0] == ready {
 		return issued
 	}
-	certificate.Status.Conditions = []certmanager.CertificateCondition{ready}
-	c.MustUpdateStatus(t, certificate)
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // the operator may run
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(certificate), certificate); err != nil {
+			return err
+		}
+		certificate.Status.Conditions = []certmanager.CertificateCondition{ready}
+		return c.Status().Update(t.Context(), certificate)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return issued
 }
 
