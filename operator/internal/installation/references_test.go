@@ -122,7 +122,7 @@ func TestRenewalKeepsTheKeysThatOthersTrustInEveryKind(t *testing.T) {
 	}
 }
 
-// D31: what the spec no longer asks for is removed.
+// D31: what the spec no longer has is removed.
 func TestTheMappingFileOfAFrontProxyIsRemovedWithTheMappings(t *testing.T) {
 	f := proxy("public")
 	f.Spec.AdditionalPathMappings = []v1alpha1.PathMappingEntry{{Path: "/services/things/", Backend: "https://things:6443",

@@ -18,8 +18,8 @@ import (
 )
 
 // An installation is upgraded in this order, and each component after those before it are ready with their image: the cache server, the
-// root shard, the other shards in batches, their virtual workspaces, the front proxies. It begins when the etcds are ready. A component whose
-// spec has an image is not upgraded with the others, but they wait for it to be ready.
+// root shard, the other shards in batches, their virtual workspaces, the front proxies. It begins when the etcds are ready. A component
+// whose spec has an image is not upgraded with the others, but they wait for it to be ready.
 
 // turn is the interval of checks whether it is the turn of a component, because a component does not watch all others.
 const turn = 10 * time.Second
