@@ -64,8 +64,8 @@ type UpgradeSpec struct {
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// ShardBatchSize is the number of Shards that are upgraded at the same time. They are in batches of this size, in order of their names; a
-	// batch begins when all Shards of earlier batches are ready. Unset: 1.
+	// ShardBatchSize is the number of Shards that are upgraded at the same time. They are in batches of this size, in order of their names;
+	// a batch begins when all Shards of earlier batches are ready. Unset: 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1

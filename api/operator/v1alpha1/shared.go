@@ -88,8 +88,8 @@ type ComponentStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, ReferenceValid and RolloutHeld. Shards and
-	// cache servers also have EtcdReady, shards Rotating, further shards Registered and Drained, and front proxies with an Ingress or a TLSRoute
-	// Exposed.
+	// cache servers also have EtcdReady, shards Rotating, further shards Registered and Drained, and front proxies with an Ingress or a
+	// TLSRoute Exposed.
 	//
 	// +optional
 	// +listType=map
