@@ -72,7 +72,8 @@ type UpgradeSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	ShardBatchSize int32 `json:"shardBatchSize,omitempty"`
 	// MaxBackupAge is the maximum age of the last snapshot of each managed etcd of the installation for which an EtcdBackupSchedule exists: if
-	// the snapshot is older, the upgrade does not begin. Snapshots of EtcdBackups count, too. Unset: the last snapshot must not have failed, however old it is.
+	// the snapshot is older, the upgrade does not begin. Snapshots of EtcdBackups count, too. Unset: the last snapshot must not have failed,
+	// however old it is.
 	//
 	// +optional
 	MaxBackupAge *Duration `json:"maxBackupAge,omitempty"`
