@@ -4,6 +4,7 @@ package clusterroleaggregation
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -86,45 +87,64 @@ const maxRules = 20_000
 
 var errTooMany = fmt.Errorf("the selected roles have more than %d distinct rules", maxRules)
 
-// aggregate returns the rules of the roles that role selects, each distinct rule once, in the order of names.
+// aggregate returns the rules of the roles that role selects, each distinct rule once, in the order of names. It copies rules only if there
+// are not too many: every change of a large role makes it read all roles again.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	var rules []rbacv1.PolicyRule
-	known := map[string]bool{}
+	var found []*rbacv1.PolicyRule
+	known := map[digest]struct{}{}
+	var buffer []byte
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
 			return nil, fmt.Errorf("parsing the aggregationRule of ClusterRole %s: %w", role.Name, err)
 		}
-		var selected []*rbacv1.ClusterRole
-		for _, other := range all {
-			if other.Name != role.Name && selector.Matches(labels.Set(other.Labels)) {
-				selected = append(selected, other)
-			}
-		}
-		slices.SortFunc(selected, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
-		for _, other := range selected {
-			for _, rule := range other.Rules {
-				if key := keyOf(rule); !known[key] {
-					known[key] = true
-					rules = append(rules, rule)
+		for _, other := range selected(role, selector, all) {
+			for j := range other.Rules {
+				buffer = appendRule(buffer[:0], &other.Rules[j])
+				sum := digest(sha256.Sum256(buffer))
+				if _, ok := known[sum]; ok {
+					continue
 				}
-			}
-			if len(rules) > maxRules {
-				return nil, errTooMany
+				if len(found) == maxRules {
+					return nil, errTooMany
+				}
+				known[sum] = struct{}{}
+				found = append(found, &other.Rules[j])
 			}
 		}
+	}
+	if found == nil {
+		return nil, nil
+	}
+	rules := make([]rbacv1.PolicyRule, len(found))
+	for i, rule := range found {
+		rules[i] = *rule
 	}
 	return rules, nil
 }
 
-// keyOf returns the same string for two rules if and only if they are equal. A missing list equals an empty list.
-func keyOf(rule rbacv1.PolicyRule) string {
-	var key []byte
-	for _, list := range [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs} {
-		key = binary.AppendUvarint(key, uint64(len(list)))
-		for _, text := range list {
-			key = append(binary.AppendUvarint(key, uint64(len(text))), text...)
+// selected returns the roles that a selector of role matches, in the order of names.
+func selected(role *rbacv1.ClusterRole, selector labels.Selector, all []*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
+	var roles []*rbacv1.ClusterRole
+	for _, other := range all {
+		if other.Name != role.Name && selector.Matches(labels.Set(other.Labels)) {
+			roles = append(roles, other)
 		}
 	}
-	return string(key)
+	slices.SortFunc(roles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	return roles
+}
+
+// digest is the hash of a rule.
+type digest [sha256.Size]byte
+
+// appendRule appends the same bytes for two rules if and only if they are equal. A missing list equals an empty list.
+func appendRule(to []byte, rule *rbacv1.PolicyRule) []byte {
+	for _, list := range [...][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs} {
+		to = binary.AppendUvarint(to, uint64(len(list)))
+		for _, text := range list {
+			to = append(binary.AppendUvarint(to, uint64(len(text))), text...)
+		}
+	}
+	return to
 }
