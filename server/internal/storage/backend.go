@@ -49,11 +49,14 @@ type Backend struct {
 	}
 }
 
-// NewBackend returns a backend with client, which it does not own, for keys below root. It compacts history after compactInterval; zero
+// NewBackend returns a backend with client, which it does not own, for keys below root. Watches of the client can then share events. It compacts history after compactInterval; zero
 // leaves compaction to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	streams := newStreams(newBudget(watchUnread, accountUnread, allUnread))
+	if _, shares := client.Watcher.(*etcdWatches); !shares {
+		client.Watcher = newEtcdWatches(client.Watcher, streams.budget.ended)
+	}
 	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newReadAhead(), sizes: newSizes(), history: streams.history}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},

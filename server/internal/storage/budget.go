@@ -58,7 +58,7 @@ type budget struct {
 func newBudget(watch, account, all int64) *budget {
 	return &budget{watch: watch, account: account, all: all, noted: map[*stream]struct{}{}, ended: metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "kcp_watches_ended_total", Help: "Watches that were ended because their clients did not read, by the limit that was exceeded: " +
-			"events, watch, cluster or process.",
+			"undecoded, events, watch, cluster or process.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"limit"})}
 }

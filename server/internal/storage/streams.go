@@ -106,7 +106,7 @@ func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry
 			background = logicalcluster.WithCluster(background, cluster)
 		}
 		var err error
-		if st, err = s.start(ofTenant(background, m.tenant), m.keys, version, m.opts); err != nil {
+		if st, err = s.start(sharingEvents(ofTenant(background, m.tenant)), m.keys, version, m.opts); err != nil {
 			return nil, nil, err
 		}
 		s.open[m.keys] = st

@@ -147,6 +147,7 @@ func (g *guard) locate(key string) location {
 // TransformFromStorage implements value.Transformer.
 func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
 	stored := data
+	decoded(ctx, stored)
 	data, stale, err := g.Transformer.TransformFromStorage(ctx, data, dataCtx)
 	if damaged := (*unreadable)(nil); err != nil && !errors.As(err, &damaged) {
 		return data, stale, err // an error of decryption: the encryption keys may be wrong, and all values intact
