@@ -144,17 +144,18 @@ func TestOtherConfigMapsCannotBeReached(t *testing.T) {
 	}
 }
 
+// Victor has no permissions in root: other tests let Alice and Bob administer it.
 func TestViewIsolatesTenants(t *testing.T) {
 	t.Parallel()
 	n, ours, theirs := start(t, server.Kubeconfig()), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
-	grant(t, n, ours, kcptest.Alice)
+	grant(t, n, ours, kcptest.Victor)
 	grant(t, n, theirs, kcptest.Bob)
 	if _, err := n.in(t, kcptest.Bob, theirs.Name).Namespace("default").Create(ctx, note("plan", "theirs"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{theirs.Name, "absent", "system:admin", "*"} {
-		client := n.in(t, kcptest.Alice, cluster).Namespace("default")
+		client := n.in(t, kcptest.Victor, cluster).Namespace("default")
 		for what, err := range map[string]error{
 			"list":   second(client.List(ctx, metav1.ListOptions{})),
 			"watch":  second(client.Watch(ctx, metav1.ListOptions{})),
@@ -180,13 +181,13 @@ func TestViewIsolatesTenants(t *testing.T) {
 		"a stranger":                             {kcptest.Stranger, path, nil, 403},
 		"discovery without permission":           {kcptest.Stranger, "/services/notes/clusters/" + ours.Name + "/apis", nil, 403},
 		"identity headers without a front proxy": {kcptest.Anonymous, path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"system:masters"}}, 403},
-		"impersonation":                          {kcptest.Alice, path, http.Header{"Impersonate-User": {"bob"}}, 403},
-		"a path to another cluster":              {kcptest.Alice, "/services/notes/clusters/" + ours.Name + "/%2e%2e/" + theirs.Name + "/apis", nil, 400},
-		"an escaped cluster":                     {kcptest.Alice, "/services/notes/clusters/%2a/apis/example.org/v1/notes", nil, 400},
-		"another view":                           {kcptest.Alice, "/services/apiexport/root/x/clusters/*/apis", nil, 404},
+		"impersonation":                          {kcptest.Victor, path, http.Header{"Impersonate-User": {"bob"}}, 403},
+		"a path to another cluster":              {kcptest.Victor, "/services/notes/clusters/" + ours.Name + "/%2e%2e/" + theirs.Name + "/apis", nil, 400},
+		"an escaped cluster":                     {kcptest.Victor, "/services/notes/clusters/%2a/apis/example.org/v1/notes", nil, 400},
+		"another view":                           {kcptest.Victor, "/services/apiexport/root/x/clusters/*/apis", nil, 404},
 		"kcp itself":                             {kcptest.Masters, "/clusters/" + ours.Name + "/api/v1/secrets", nil, 404},
 		"ConfigMaps":                             {kcptest.Masters, "/services/notes/clusters/" + ours.Name + "/api/v1/configmaps", nil, 404},
-		"all clusters without permission":        {kcptest.Alice, "/services/notes/clusters/*/apis/example.org/v1/notes", nil, 403},
+		"all clusters without permission":        {kcptest.Victor, "/services/notes/clusters/*/apis/example.org/v1/notes", nil, 403},
 	} {
 		code, body, err := n.request(ctx, attempt.user, http.MethodGet, attempt.path, attempt.header)
 		if err != nil || code != attempt.want {
