@@ -18,12 +18,15 @@ const (
 	IncarnationHeader = "X-Kcp-Incarnation"
 	// LeaderTermHeader counts the leaders of the shard, in decimal.
 	LeaderTermHeader = "X-Kcp-Leader-Term"
+	// LeaderRoundHeader counts, in decimal, how often the leader has read its part. A leader that does not know whether a write was made
+	// reads its part in another round, after which the write is refused.
+	LeaderRoundHeader = "X-Kcp-Leader-Round"
 )
 
 // claim is the leader of a shard that sends a request; zero if the request names none.
 type claim struct {
 	incarnation string
-	term        uint64
+	term, round uint64
 }
 
 // maxIncarnation is the maximum length of the ID of a store.
@@ -40,6 +43,11 @@ func claimOf(header http.Header) (claim, error) {
 		return claim{}, apierrors.NewBadRequest(fmt.Sprintf("%s must be a decimal number, and %s an ID of at most %d bytes: got %q and %q",
 			LeaderTermHeader, IncarnationHeader, maxIncarnation, term, c.incarnation))
 	}
+	if round := header.Get(LeaderRoundHeader); round != "" {
+		if c.round, err = strconv.ParseUint(round, 10, 64); err != nil {
+			return claim{}, apierrors.NewBadRequest(fmt.Sprintf("%s must be a decimal number, got %q", LeaderRoundHeader, round))
+		}
+	}
 	return c, nil
 }
 
@@ -48,6 +56,8 @@ type part struct {
 	// Incarnation and Term are those of the latest leader that has used the part.
 	Incarnation string `json:"incarnation,omitempty"`
 	Term        uint64 `json:"term,omitempty"`
+	// Round is the latest one of that leader.
+	Round uint64 `json:"round,omitempty"`
 	// Replaced are the incarnations before, with the time of their replacement. The last maxReplaced of the last deletionGrace are kept.
 	Replaced []replaced `json:"replaced,omitempty"`
 	// Removed is set from the deletion of the Shard object until it is created again. The part cannot be written.
@@ -69,7 +79,7 @@ const (
 )
 
 // accept returns the record after a request with a claim, and an error if an earlier leader sends it. Terms count within an incarnation,
-// and another incarnation replaces the one before: IDs of stores never return.
+// and rounds within a term. Another incarnation replaces the one before: IDs of stores never return.
 func (p part) accept(c claim, now time.Time) (part, error) {
 	if c == (claim{}) {
 		return p, nil
@@ -78,8 +88,10 @@ func (p part) accept(c claim, now time.Time) (part, error) {
 	switch {
 	case c.incarnation == p.Incarnation && c.term < p.Term:
 		return p, fmt.Errorf("the request is from leader term %d of the shard, and leader term %d has begun", c.term, p.Term)
+	case c.incarnation == p.Incarnation && c.term == p.Term && c.round < p.Round:
+		return p, fmt.Errorf("the request is from round %d of the leader of the shard, and round %d has begun", c.round, p.Round)
 	case c.incarnation == p.Incarnation:
-		p.Term = c.term
+		p.Term, p.Round = c.term, c.round
 		return p, nil
 	case slices.ContainsFunc(p.Replaced, func(r replaced) bool { return r.Incarnation == c.incarnation && current(r) }):
 		return p, fmt.Errorf("the request is from the store %s of the shard, which the store %s has replaced", c.incarnation, p.Incarnation)
@@ -88,13 +100,14 @@ func (p part) accept(c claim, now time.Time) (part, error) {
 	if p.Incarnation != "" {
 		kept = append(kept, replaced{p.Incarnation, metav1.NewTime(now)})
 	}
-	p.Incarnation, p.Term, p.Replaced = c.incarnation, c.term, kept[max(0, len(kept)-maxReplaced):]
+	p.Incarnation, p.Term, p.Round = c.incarnation, c.term, c.round
+	p.Replaced = kept[max(0, len(kept)-maxReplaced):]
 	return p, nil
 }
 
 // equal reports whether two records are equal.
 func (p part) equal(other part) bool {
 	same := func(a, b replaced) bool { return a.Incarnation == b.Incarnation && a.At.Equal(&b.At) }
-	return p.Incarnation == other.Incarnation && p.Term == other.Term && p.Removed == other.Removed && p.Purged == other.Purged &&
-		slices.EqualFunc(p.Replaced, other.Replaced, same)
+	return p.Incarnation == other.Incarnation && p.Term == other.Term && p.Round == other.Round && p.Removed == other.Removed &&
+		p.Purged == other.Purged && slices.EqualFunc(p.Replaced, other.Replaced, same)
 }

@@ -29,7 +29,7 @@ const (
 // Invariants:
 //   - Each write compares, in its etcd transaction, the revision of the record of its part: what the record says holds at the moment of the
 //     write, whichever replica has stored it. What is in memory only saves reads.
-//   - Within an incarnation, the term in a record never falls.
+//   - Within an incarnation, the term in a record never falls, and within a term, the round never falls.
 //   - A part is purged only after a DELETE of its Shard object by the root shard, and the record says so in the same transaction. The Shard
 //     object cannot be created again until the part is empty.
 type parts struct {

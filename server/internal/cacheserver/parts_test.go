@@ -20,14 +20,16 @@ import (
 	"github.com/kcplane/kcp/server/internal/storage"
 )
 
-// leads adds the headers of a leader to the requests of a client.
+// leads adds the headers of a leader to the requests of a client. The term may be followed by a slash and the round.
 func leads(config *rest.Config, incarnation, term string) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
 			r.Header.Set(IncarnationHeader, incarnation)
+			term, round, _ := strings.Cut(term, "/")
 			r.Header.Set(LeaderTermHeader, term)
+			r.Header.Set(LeaderRoundHeader, round)
 			return next.RoundTrip(r)
 		})
 	})
@@ -79,10 +81,31 @@ func TestADelayedWriteOfAFormerLeaderDoesNotBringADeletedObjectBack(t *testing.T
 	}
 }
 
+func TestADelayedWriteOfTheSameLeaderDoesNotBringADeletedObjectBack(t *testing.T) {
+	s := start(t, nil)
+	first := in(t, leads(s.shard(t, "alpha"), "a", "5/1"), "alpha", "one").Resource(exports)
+	create(t, first, object("things", nil))
+	create(t, first, object("others", nil))
+	second := in(t, leads(s.shard(t, "alpha"), "a", "5/2"), "alpha", "one").Resource(exports)
+	if err := second.Delete(t.Context(), "things", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Create(t.Context(), object("things", nil), metav1.CreateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a creation of the round before: %v", err)
+	}
+	if err := first.Delete(t.Context(), "others", metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a deletion of the round before: %v", err)
+	}
+	list, err := second.List(t.Context(), metav1.ListOptions{})
+	if err != nil || !slices.Equal(names(list), []string{"alpha/one/others"}) {
+		t.Errorf("got %v, %v", names(list), err)
+	}
+}
+
 func TestAWriteThatWasAcceptedBeforeALaterLeaderBeganIsNotExecuted(t *testing.T) {
 	s := start(t, nil)
 	p := s.handler.parts
-	claims := func(term uint64) claim { return claim{"a", term} }
+	claims := func(term uint64) claim { return claim{"a", term, 0} }
 	if err := p.claim(t.Context(), "alpha", claims(5)); err != nil {
 		t.Fatal(err)
 	}
@@ -141,17 +164,26 @@ func TestOnlyAShardClaimsItsOwnPart(t *testing.T) {
 
 func TestLeadersFollowEachOther(t *testing.T) {
 	p, now := part{}, began
-	step := func(incarnation string, term uint64, want bool) {
+	turn := func(incarnation string, term, round uint64, want bool) {
 		t.Helper()
-		is, err := p.accept(claim{incarnation, term}, now)
+		is, err := p.accept(claim{incarnation, term, round}, now)
 		if (err == nil) != want {
-			t.Errorf("%s/%d after %s/%d: %v", incarnation, term, p.Incarnation, p.Term, err)
+			t.Errorf("%s/%d/%d after %s/%d/%d: %v", incarnation, term, round, p.Incarnation, p.Term, p.Round, err)
 		}
 		p = is
+	}
+	step := func(incarnation string, term uint64, want bool) {
+		t.Helper()
+		turn(incarnation, term, 1, want)
 	}
 	step("a", 5, true)
 	step("a", 4, false)
 	step("a", 5, true)
+	turn("a", 5, 3, true)
+	turn("a", 5, 2, false)
+	step("a", 6, true) // rounds begin again in each term
+	turn("a", 6, 2, true)
+	turn("a", 6, 1, false)
 	step("b", 1, true)  // a restored store begins again
 	step("a", 9, false) // the store that it has replaced
 	now = now.Add(deletionGrace - time.Second)

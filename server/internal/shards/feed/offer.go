@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,7 +63,11 @@ type Offer struct {
 	// comparing is held by every worker for reading, and for writing while the content of the cache server is read.
 	comparing sync.RWMutex
 	term      uint64 // guarded by comparing
-	connected bool   // guarded by comparing: known is what the cache server has
+	round     uint64 // guarded by comparing: the number of the last comparison
+	// unsure is set when a write failed that the cache server may have made, or may make later. Then everything is read again, and the write
+	// is refused from then on.
+	unsure    atomic.Bool
+	connected bool // guarded by comparing: known is what the cache server has
 	// comparisons is the number of times that the content of the cache server was read; guarded by comparing.
 	comparisons uint64
 

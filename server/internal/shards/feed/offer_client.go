@@ -39,13 +39,14 @@ type Client struct {
 // leader is the process of this shard that sends a request for what the shard offers.
 type leader struct {
 	incarnation string
-	term        uint64
+	term, round uint64
 }
 
-// in adds the headers with which the cache server refuses the requests of former leaders.
+// in adds the headers with which the cache server refuses the requests of former leaders, and of former rounds of the leader.
 func (l leader) in(r *rest.Request) *rest.Request {
 	return r.SetHeader(cacheserver.IncarnationHeader, l.incarnation).
-		SetHeader(cacheserver.LeaderTermHeader, strconv.FormatUint(l.term, 10))
+		SetHeader(cacheserver.LeaderTermHeader, strconv.FormatUint(l.term, 10)).
+		SetHeader(cacheserver.LeaderRoundHeader, strconv.FormatUint(l.round, 10))
 }
 
 // NewClient returns a client for what a shard writes. config has the URL of the cache server, which ends in /services/cache, and the
@@ -171,8 +172,8 @@ func (c *Client) delete(ctx context.Context, l leader, cluster logicalcluster.Na
 	return err
 }
 
-// begin makes the cache server refuse the requests of former leaders, also those that are on their way. What is read after it stays as it
-// is until l writes.
+// begin makes the cache server refuse the requests of former leaders and rounds, also those that are on their way. What is read after it
+// stays as it is until l writes.
 func (c *Client) begin(ctx context.Context, l leader, resource schema.GroupVersionResource) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -226,4 +227,10 @@ func isUnavailable(err error) bool {
 	var transport *url.Error
 	return errors.As(err, &transport) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsUnauthorized(err)
+}
+
+// isRefusal reports whether the cache server has refused a write: it is not made later either.
+func isRefusal(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code >= 400 && s.Status().Code < 500
 }

@@ -58,10 +58,11 @@ func (o *Offer) follow(ctx context.Context) {
 	}
 }
 
-// check sends a request to the cache server, and disconnects if it fails, if the content was lost, or if everything must be compared.
+// check sends a request to the cache server, and disconnects if it fails, if the content was lost or is not known, or if everything must be
+// compared.
 func (o *Offer) check(ctx context.Context, instance string, compared time.Time) error {
 	err := o.cache.ping(ctx, o.clusters.resource)
-	if err != nil || o.cache.Instance() != instance || o.in.Clock.Since(compared) >= compareInterval {
+	if err != nil || o.unsure.Load() || o.cache.Instance() != instance || o.in.Clock.Since(compared) >= compareInterval {
 		o.comparing.Lock()
 		defer o.comparing.Unlock()
 		o.connected = false
@@ -94,7 +95,7 @@ func (o *Offer) wake() {
 	}
 }
 
-// compare reads everything that the cache server has of this shard, and then compares every logical cluster.
+// compare reads everything that the cache server has of this shard, in another round, and then compares every logical cluster.
 func (o *Offer) compare(ctx context.Context) error {
 	o.comparing.Lock()
 	defer o.comparing.Unlock()
@@ -105,6 +106,8 @@ func (o *Offer) compare(ctx context.Context) error {
 	if o.term == 0 {
 		o.term = term
 	}
+	o.round++
+	o.unsure.Store(false)
 	if err := o.cache.begin(ctx, o.leader(), o.clusters.resource); err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (o *Offer) compare(ctx context.Context) error {
 }
 
 // leader returns this process, for requests to the cache server. comparing must be held.
-func (o *Offer) leader() leader { return leader{o.in.Incarnation, o.term} }
+func (o *Offer) leader() leader { return leader{o.in.Incarnation, o.term, o.round} }
 
 // read returns everything that the cache server has of this shard, and the selections of the ClusterCachedResources in it.
 func (o *Offer) read(ctx context.Context) (map[logicalcluster.Name]*written, map[informers.Key]selection, error) {

@@ -1,7 +1,11 @@
 package feed
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -55,8 +59,15 @@ func startInstallation(t *testing.T) *installation {
 // client returns the client of a shard.
 func (i *installation) client(t *testing.T, shard string) *Client {
 	t.Helper()
+	return i.clientThrough(t, shard, nil)
+}
+
+// clientThrough returns the client of a shard whose requests go through a wrapper.
+func (i *installation) clientThrough(t *testing.T, shard string, wrapper func(http.RoundTripper) http.RoundTripper) *Client {
+	t.Helper()
 	client, err := NewClient(&rest.Config{
 		Host: i.server.URL + "/services/cache", TLSClientConfig: i.peers.ClientConfig(t, i.peers.Peer(t, peers.Shard, shard)),
+		WrapTransport: wrapper,
 	}, shard)
 	if err != nil {
 		t.Fatal(err)
@@ -196,5 +207,68 @@ func TestAFormerLeaderCannotWriteToACacheServer(t *testing.T) {
 	err := former.cache.list(t.Context(), "here", w.Set.APIExports.Resource(), "*", func(u *unstructured.Unstructured) { content = u.GetLabels() })
 	if err != nil || content["written-by"] != "leader" {
 		t.Errorf("got %v, %v", content, err)
+	}
+}
+
+// delaying keeps the first request with a method and fails, as if the network were slow.
+type delaying struct {
+	next   http.RoundTripper
+	method string
+	kept   *http.Request
+}
+
+func (d *delaying) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != d.method || d.kept != nil {
+		return d.next.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	d.kept = r.Clone(context.WithoutCancel(r.Context()))
+	d.kept.Body = io.NopCloser(bytes.NewReader(body))
+	return nil, errors.New("the connection was lost")
+}
+
+func TestAWriteThatArrivesLateIsRefused(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodDelete} {
+		t.Run(method, func(t *testing.T) {
+			i := startInstallation(t)
+			w := newWorld(t)
+			d := &delaying{method: method}
+			w.offer.cache = i.clientThrough(t, "here", func(next http.RoundTripper) http.RoundTripper { d.next = next; return d })
+			w.connect()
+			w.has("root", logicalCluster("", ""), export("stays"))
+			w.offer.pending.add("root")
+			if method == http.MethodDelete {
+				w.has("root", export("widgets"))
+				w.settle()
+				w.hasNot("root", export("widgets"))
+			}
+			if errs := w.try(); len(errs) == 0 {
+				t.Fatal("the lost write has no error")
+			}
+			if method == http.MethodDelete {
+				w.has("root", export("widgets"))
+			} else {
+				w.hasNot("root", export("stays"))
+			}
+			if err := w.offer.check(t.Context(), w.offer.cache.Instance(), w.clock.Now()); err != nil || w.offer.isConnected() {
+				t.Errorf("what the cache server has is not read again: %v", err)
+			}
+			w.connect()
+			w.offer.pending.add("root")
+			w.settle()
+			before := paths(t, i.client(t, "there"), w.offer)
+			response, err := d.next.RoundTrip(d.kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusConflict {
+				t.Errorf("the write that arrives late got %s", response.Status)
+			}
+			equal(t, "what another shard reads", paths(t, i.client(t, "there"), w.offer), before...)
+		})
 	}
 }

@@ -296,6 +296,7 @@ func (w *writer) remove(ctx context.Context, i id) error {
 		return w.refresh(ctx, i, err)
 	}
 	if err != nil {
+		w.doubt(err)
 		return fmt.Errorf("removing %s %s of logical cluster %s from the cache server: %w", i.kind.name, i.name, w.cluster, err)
 	}
 	delete(w.known, i)
@@ -322,6 +323,7 @@ func (w *writer) put(ctx context.Context, it item, obj object) error {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
 		return w.refresh(ctx, it.id, err)
 	case err != nil:
+		w.doubt(err)
 		return fmt.Errorf("writing %s %s of logical cluster %s to the cache server: %w", it.kind.name, it.name, w.cluster, err)
 	}
 	w.set(it.id, &entry{
@@ -360,6 +362,13 @@ func (w *writer) mayReplace(it item, e *entry) error {
 			it.kind.name, it.name, w.cluster, e.original.version, it.origin.version)
 	}
 	return nil
+}
+
+// doubt records the error of a write, unless the cache server has refused it.
+func (w *writer) doubt(err error) {
+	if !isRefusal(err) {
+		w.unsure.Store(true)
+	}
 }
 
 // send creates an object, or replaces the known state of it.
