@@ -90,15 +90,26 @@ func (i *installation) set(t *testing.T) *appsv1.StatefulSet {
 // change updates an object as an administrator.
 func change[T client.Object](t *testing.T, c *operatortest.Cluster, name string, object T, change func(T)) T {
 	t.Helper()
+	write(t, c, name, object, change, func() error { return c.Update(t.Context(), object) })
+	return object
+}
+
+// changeStatus updates the status of an object as an administrator.
+func changeStatus[T client.Object](t *testing.T, c *operatortest.Cluster, name string, object T, change func(T)) {
+	t.Helper()
+	write(t, c, name, object, change, func() error { return c.Status().Update(t.Context(), object) })
+}
+
+func write[T client.Object](t *testing.T, c *operatortest.Cluster, name string, object T, change func(T), update func() error) {
+	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // an operator may run
 		operatortest.Read(t, c, name, object)
 		change(object)
-		return c.Update(t.Context(), object)
+		return update()
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return object
 }
 
 // D1: kubectl apply writes the whole definition to an annotation of at most 256 KiB.

@@ -107,9 +107,9 @@ func TestErrorsAreCountedWithoutLabelsForMessages(t *testing.T) {
 		}
 		return nil
 	})
-	certificate := operatortest.Read(t, i.Cluster, "metrics-server", &certmanager.Certificate{})
-	certificate.Status.RenewalTime = new(metav1.NewTime(time.Unix(1892851200, 0)))
-	i.MustUpdateStatus(t, certificate)
+	changeStatus(t, i.Cluster, "metrics-server", &certmanager.Certificate{}, func(c *certmanager.Certificate) {
+		c.Status.RenewalTime = new(metav1.NewTime(time.Unix(1892851200, 0)))
+	})
 	kcptest.Eventually(t, "the renewal time of the certificate changes", func(context.Context) error {
 		renewals := p.series(t, "kcp_operator_certificate_renewal_timestamp_seconds")
 		if at := renewals[`certificate="metrics-server",namespace="team",resource_name="metrics",resource_type="RootShard"`]; at != 1892851200 {

@@ -65,9 +65,7 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range services.Items {
-		service := &services.Items[i]
-		service.Annotations["theirs"] = "changed"
-		admin.MustUpdate(t, service)
+		change(t, admin, services.Items[i].Name, &corev1.Service{}, func(s *corev1.Service) { s.Annotations["theirs"] = "changed" })
 	}
 	for more := 0.0; more < float64(len(services.Items)); more = reconciled(t, p) - before {
 		select {
@@ -92,8 +90,7 @@ func sweep(t *testing.T, admin *operatortest.Cluster) {
 		t.Fatal(err)
 	}
 	for i := range kubeconfigs.Items {
-		kubeconfigs.Items[i].Finalizers = nil
-		admin.MustUpdate(t, &kubeconfigs.Items[i])
+		change(t, admin, kubeconfigs.Items[i].Name, &v1alpha1.Kubeconfig{}, func(k *v1alpha1.Kubeconfig) { k.Finalizers = nil })
 	}
 	for _, kind := range []client.Object{
 		&v1alpha1.RootShard{}, &v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},

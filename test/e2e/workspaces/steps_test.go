@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -106,18 +107,22 @@ func TestInitializerPreparesWorkspace(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
 	// It can remove itself, and no other initializer.
-	lc, err := inside.Resource(kcptest.LogicalClusters).Get(ctx, "cluster", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{})
+	logicalClusters := inside.Resource(kcptest.LogicalClusters)
+	_, err = logicalClusters.Patch(ctx, "cluster", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonMethodNotAllowed)
-	forged := lc.DeepCopy()
-	_ = unstructured.SetNestedStringSlice(forged.Object, []string{id, "root:other"}, "status", "initializers")
-	_, err = inside.Resource(kcptest.LogicalClusters).UpdateStatus(ctx, forged, metav1.UpdateOptions{})
-	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	_ = unstructured.SetNestedStringSlice(lc.Object, nil, "status", "initializers")
-	if _, err := inside.Resource(kcptest.LogicalClusters).UpdateStatus(ctx, lc, metav1.UpdateOptions{}); err != nil {
+	waitFor := func(initializers ...string) error {
+		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // controllers of the server write its conditions
+			lc, err := logicalClusters.Get(ctx, "cluster", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			_ = unstructured.SetNestedStringSlice(lc.Object, initializers, "status", "initializers")
+			_, err = logicalClusters.UpdateStatus(ctx, lc, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	kcptest.WantReason(t, waitFor(id, "root:other"), metav1.StatusReasonForbidden)
+	if err := waitFor(); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
