@@ -21,7 +21,7 @@ func (i *installation) scheduleElsewhere() error {
 	t := i.tenancy
 	calls := workspaces.New(workspaces.Config{
 		Scheduler: t.scheduler, Clusters: t.stored["logicalclusters"], Workspaces: t.stored["workspaces"], Tombstones: i.backend.Tombstones(),
-		Holder: i.holders.Holder, Left: i.left, Quarantined: i.quarantined, Clients: i.clients, Clock: clock.RealClock{},
+		Holder: i.holders.Holder, Left: i.left, MovedTo: i.movedTo, Quarantined: i.quarantined, Clients: i.clients, Clock: clock.RealClock{},
 	})
 	calls.Serve(i.calls)
 	i.workspaces = calls
@@ -48,6 +48,15 @@ func (i *installation) share(homes *home.Homes) {
 func (i *installation) left(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
 	fence, _, err := i.backend.Fence(ctx, cluster)
 	return fence != nil && fence.State != storage.FenceLeaving, err
+}
+
+// movedTo returns the shard to which a cluster has moved from this one; empty if that is not so.
+func (i *installation) movedTo(ctx context.Context, cluster logicalcluster.Name) (string, error) {
+	fence, _, err := i.backend.Fence(ctx, cluster)
+	if err != nil || fence == nil || fence.State != storage.FenceMoved {
+		return "", err
+	}
+	return fence.Shard, nil
 }
 
 // betweenShards returns the controllers that report to other shards what their Workspaces show.

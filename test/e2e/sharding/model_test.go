@@ -13,9 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 	"github.com/kcplane/kcp/test/sharded"
@@ -28,16 +26,18 @@ type model struct {
 	// steps is held for reading during each step of a client, and for writing while a shard is restored, because the clients do not know what
 	// is lost.
 	steps sync.RWMutex
-	// restorable is a shard that does not hold the parent of the workspaces.
-	restorable            *sharded.Process
+	// restorable is a shard that does not hold the parent of the workspaces, which holder holds.
+	restorable, holder    *sharded.Process
 	kills, cuts, restored int
-	// lost and movedAway count workspaces that were lost with a restoration, and those that had moved away before it.
-	lost, movedAway int
+	// lost and movedAway count workspaces that were lost with a restoration, and those that had moved away before it. returned counts
+	// deleted workspaces that came back with the shard that held them and their parent.
+	lost, movedAway, returned int
 }
 
 // Workspaces are created, used, moved, deleted and created again at random, while every process of the installation is killed or cut off from
-// the others at random, and a shard is restored from a snapshot. What the race checks holds on every step. After a restoration, what is lost
-// is unavailable and never empty, what was deleted does not come back, and what has moved away is served where it is.
+// the others at random, and a shard is restored from a snapshot: one that does not hold the parent of the workspaces, or the one that does. What
+// the race checks holds on every step. After a restoration, what is lost is unavailable and never empty, what was deleted does not come back
+// from one shard alone, and what has moved away is served where it is.
 func TestAnInstallationStaysConsistentWhileEverythingFails(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
@@ -54,16 +54,19 @@ func TestAnInstallationStaysConsistentWhileEverythingFails(t *testing.T) {
 			}
 		})
 	}
-	for round := 0; (ctx.Err() == nil || round < 3) && !t.Failed(); round++ {
-		if round%6 == 2 {
-			m.restore(ctx)
-			continue
+	for round := 0; (ctx.Err() == nil || round < 4) && !t.Failed(); round++ {
+		switch round % 6 {
+		case 1:
+			m.restore(ctx, m.restorable, m.compare)
+		case 3:
+			m.restore(ctx, m.holder, m.compareParent)
+		default:
+			m.disturb()
 		}
-		m.disturb()
 	}
 	clients.Wait()
-	t.Logf("%d processes killed, %d cut off, %d shards restored: %d workspaces lost, %d had moved away", m.kills, m.cuts, m.restored, m.lost,
-		m.movedAway)
+	t.Logf("%d processes killed, %d cut off, %d shards restored: %d workspaces lost, %d had moved away, %d deleted ones returned", m.kills, m.cuts,
+		m.restored, m.lost, m.movedAway, m.returned)
 	m.report()
 	m.settle()
 }
@@ -72,8 +75,8 @@ func newModel(t *testing.T, seed uint64) *model {
 	o := options()
 	o.Relays = true
 	i := started(t, o)
-	m := &model{random: rand.New(rand.NewPCG(seed, racers)), restorable: i.Shards[2]}
-	name, _ := withAlice(t, i, i.Shards[1], "cluster-admin")
+	m := &model{random: rand.New(rand.NewPCG(seed, racers)), restorable: i.Shards[2], holder: i.Shards[1]}
+	name, _ := withAlice(t, i, m.holder, "cluster-admin")
 	m.racing = newRacing(t, i, "root:"+name)
 	m.failures = []string{"Failed"} // a migration may give up while a process is away
 	return m
@@ -104,14 +107,15 @@ func (m *model) disturb() {
 // pause gives the clients time without a disturbance.
 func (m *model) pause() { <-time.After(time.Duration(500+m.random.IntN(1500)) * time.Millisecond) }
 
-// restore takes a snapshot of a shard, lets the clients go on, and restores the snapshot.
-func (m *model) restore(ctx context.Context) {
-	t, s := m.t, m.restorable
-	backup := filepath.Join(t.TempDir(), "backup")
+// restore takes a snapshot of a shard, lets the clients go on, and restores the snapshot. judge gets the Workspaces of the snapshot, and those
+// of the moment before the restoration.
+func (m *model) restore(ctx context.Context, s *sharded.Process, judge func(then, now map[string]tenancyv1alpha1.Workspace)) {
+	t, backup := m.t, filepath.Join(m.t.TempDir(), "backup")
+	var then map[string]tenancyv1alpha1.Workspace
 	m.alone(func() {
 		m.stopped(s, func() { copyDirectory(t, s.Directory, backup) })
+		then = m.held()
 	})
-	then := m.held()
 	select {
 	case <-ctx.Done():
 	case <-time.After(5 * time.Second):
@@ -132,8 +136,8 @@ func (m *model) restore(ctx context.Context) {
 		}
 		m.disturbances.Add(1)
 		m.restored++
-		m.compare(then, now)
-		m.trust(now)
+		judge(then, now)
+		kcptest.WaitForCondition(t, m.i.Root().Server().Named("root").Objects(t, shards), s.Name, "Trusted", "True", "")
 	})
 }
 
@@ -211,6 +215,7 @@ func (m *model) compare(then, now map[string]tenancyv1alpha1.Workspace) {
 			m.movedAway++
 		}
 	}
+	m.handleFindings(now)
 }
 
 // give deletes a workspace whose logical cluster is lost, as an administrator decides.
@@ -223,28 +228,6 @@ func (m *model) give(r *race) {
 		}
 		return err
 	})
-}
-
-// trust handles what kubectl kcp check finds, until the restored shard is trusted again.
-func (m *model) trust(now map[string]tenancyv1alpha1.Workspace) {
-	m.until("end the quarantine", func(ctx context.Context) error {
-		found := check(m.t, m.i)
-		for _, f := range found {
-			switch f.Kind {
-			case "Orphaned":
-				plugin(m.t, m.i).Try(m.t, "kcp", "orphans", "--delete="+f.ClusterUID, "--yes")
-			case "Doubled", "Conflict": // the copy on the restored shard is the former one
-				uid := types.UID(f.ClusterUID)
-				_ = m.restorable.Server().Named(f.Cluster).Dynamic(m.t, kcptest.Masters).Resource(kcptest.LogicalClusters).Delete(ctx,
-					corev1alpha1.LogicalClusterName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-			}
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("found %+v; the workspaces were %v", found, now)
-		}
-		return nil
-	})
-	kcptest.WaitForCondition(m.t, m.i.Root().Server().Named("root").Objects(m.t, shards), m.restorable.Name, "Trusted", "True", "")
 }
 
 // settle checks that every workspace is served when nothing fails any more, and that the shards agree.

@@ -63,6 +63,8 @@ type shard struct {
 	// left are the clusters that have moved away, offered the holders that shards offer.
 	left    map[logicalcluster.Name]bool
 	offered map[logicalcluster.Name]string
+	// moved are the shards to which clusters have moved.
+	moved map[logicalcluster.Name]string
 }
 
 type installation struct {
@@ -94,7 +96,7 @@ func start(t *testing.T) *installation {
 
 func (i *installation) start(t *testing.T, name string) *shard {
 	t.Helper()
-	s := &shard{Objects: objecttest.New(t), graves: graves{}, left: map[logicalcluster.Name]bool{}, offered: map[logicalcluster.Name]string{}}
+	s := &shard{Objects: objecttest.New(t), graves: graves{}, left: map[logicalcluster.Name]bool{}, offered: map[logicalcluster.Name]string{}, moved: map[logicalcluster.Name]string{}}
 	tree := pathindex.New(s.Set)
 	clients, err := peers.NewClients(peers.Config{
 		TLS: i.authority.ClientConfig(t, i.authority.Peer(t, peers.Shard, name)), Clock: i.clock,
@@ -112,7 +114,10 @@ func (i *installation) start(t *testing.T, name string) *shard {
 		Tombstones: s.graves, Clients: clients, Clock: i.clock,
 		Holder:      func(c logicalcluster.Name) (string, uint64, bool) { return s.offered[c], 1, s.offered[c] != "" },
 		Quarantined: func(shard string) bool { return s.quarantined == shard },
-		Left:        func(_ context.Context, c logicalcluster.Name) (bool, error) { return s.left[c], nil },
+		Left: func(_ context.Context, c logicalcluster.Name) (bool, error) {
+			return s.left[c] || s.moved[c] != "", nil
+		},
+		MovedTo: func(_ context.Context, c logicalcluster.Name) (string, error) { return s.moved[c], nil },
 	})
 	scheduler.Remote = s.Calls
 	scheduler.Follow(s.Set)

@@ -46,26 +46,44 @@ func (c *Calls) Create(ctx context.Context, shard string, name logicalcluster.Na
 	return created, nil
 }
 
-// Delete deletes the logical cluster of a Workspace on another shard. It returns nil when that is deleted, and will never exist again.
+// Delete deletes the logical cluster of a Workspace on another shard. It returns nil when that is deleted, and will never exist again. If the
+// cluster has moved from the shard in the record, the shard where it is deletes it.
 func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
 	cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent, err := c.place(logicalcluster.Of(ws))
 	if err != nil {
 		return nil, err
 	}
+	in := Deletion{Cluster: cluster, Parent: parent, Name: ws.Name, UID: ws.UID, Follows: true}
 	shard := c.Scheduler.ShardOf(ws)
+	for range maxMoves {
+		state, err := c.deleteOn(ctx, shard, in)
+		switch {
+		case err != nil:
+			return nil, err
+		case state.problem() != "" || state.Owner.UID != ws.UID || state.Cluster != cluster || state.Existence == Missing:
+			return nil, fmt.Errorf("shard %q responded to %s with an invalid state", shard, callDelete)
+		case state.Existence != Moved:
+			return state.logicalCluster(), nil
+		}
+		shard = state.To
+	}
+	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("logical cluster %q moves", cluster))
+}
+
+// maxMoves limits how many shards are asked for a cluster that has moved since the record of its Workspace: the shard of the Workspace was
+// restored.
+const maxMoves = 4
+
+// deleteOn deletes a logical cluster on a shard, which may be this one.
+func (c *Calls) deleteOn(ctx context.Context, shard string, in Deletion) (State, error) {
 	if c.Quarantined(shard) {
-		return nil, inQuarantine(shard)
+		return State{}, inQuarantine(shard)
 	}
-	state, err := peers.Call[Deletion, State](ctx, c.Clients, shard, callDelete,
-		Deletion{Cluster: cluster, Parent: parent, Name: ws.Name, UID: ws.UID})
-	switch {
-	case err != nil:
-		return nil, err
-	case state.problem() != "" || state.Owner.UID != ws.UID || state.Cluster != cluster || state.Existence == Missing:
-		return nil, fmt.Errorf("shard %q responded to %s with an invalid state", shard, callDelete)
+	if shard == c.Scheduler.ShardName {
+		return c.delete(ctx, peers.Identity{Kind: peers.Shard, Name: shard}, in)
 	}
-	return state.logicalCluster(), nil
+	return peers.Call[Deletion, State](ctx, c.Clients, shard, callDelete, in)
 }
 
 // Report reports the states of logical clusters of this shard to the shard of their Workspaces. There is a verdict on each.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -34,5 +35,41 @@ func TestADeletionSparesTheClusterOfAnotherWorkspaceThatArrives(t *testing.T) {
 	}
 	if lc := b.stored(t, team); lc.DeletionTimestamp != nil {
 		t.Error("the cluster of another Workspace is deleted")
+	}
+}
+
+// The shard of a Workspace was restored to a state from before its logical cluster moved.
+func TestADeletionFollowsAClusterThatHasMoved(t *testing.T) {
+	for name, to := range map[string]string{"to another shard": "root", "to the shard of the Workspace": "a"} {
+		t.Run(name, func(t *testing.T) {
+			i := start(t)
+			i.shards["b"].moved[team] = to
+			if lc, err := i.shards["a"].Delete(t.Context(), placed(), team); err != nil || lc != nil {
+				t.Errorf("got %v, %v", lc, err)
+			}
+			if got := i.shards[to].graves[uid]; got != team {
+				t.Errorf("shard %s has the tombstone %q", to, got)
+			}
+			if len(i.shards["b"].graves) > 0 {
+				t.Error("the shard that the cluster has left has a tombstone")
+			}
+		})
+	}
+}
+
+func TestADeletionWaitsWhileAClusterMoves(t *testing.T) {
+	i := start(t)
+	i.shards["b"].moved[team], i.shards["root"].moved[team] = "root", "b"
+	if lc, err := i.shards["a"].Delete(t.Context(), placed(), team); !apierrors.IsServiceUnavailable(err) || lc != nil {
+		t.Errorf("a cluster that two shards have left: %v, %v", lc, err)
+	}
+	i.shards["root"].moved[team] = ""
+	i.shards["a"].quarantined = "root"
+	if lc, err := i.shards["a"].Delete(t.Context(), placed(), team); !apierrors.IsServiceUnavailable(err) || lc != nil {
+		t.Errorf("a cluster that has moved to a restored shard: %v, %v", lc, err)
+	}
+	// A caller that does not know the answer gets an error.
+	if got, err := i.delete(t, "a", uid); !apierrors.IsConflict(err) {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }

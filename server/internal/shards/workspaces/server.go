@@ -35,6 +35,8 @@ type Config struct {
 	Holder func(cluster logicalcluster.Name) (shard string, epoch uint64, known bool)
 	// Left reports whether this shard does not hold a cluster although it has its LogicalCluster, because it is moved.
 	Left func(ctx context.Context, cluster logicalcluster.Name) (bool, error)
+	// MovedTo returns the shard to which a cluster has moved from this one; empty if that is not so.
+	MovedTo func(ctx context.Context, cluster logicalcluster.Name) (string, error)
 	// Quarantined reports whether the store of a shard was restored, so that nothing is deleted on its word.
 	Quarantined func(shard string) bool
 	Clients     *peers.Clients
@@ -140,6 +142,11 @@ func (c *Calls) delete(ctx context.Context, caller peers.Identity, in Deletion) 
 	}
 	if c.Quarantined(caller.Name) {
 		return State{}, inQuarantine(caller.Name)
+	}
+	if to, err := c.MovedTo(inside, in.Cluster); err != nil || to != "" && in.Follows {
+		moved := gone
+		moved.Existence, moved.To = Moved, to
+		return moved, err
 	}
 	lc, err := c.logicalCluster(inside)
 	if err != nil {

@@ -214,6 +214,8 @@ const (
 	Deleted Existence = "Deleted"
 	// Missing is one that its shard does not have, for another reason. It is no reason to delete anything.
 	Missing Existence = "Missing"
+	// Moved is one that has moved to another shard, which knows more. Only a Deletion that follows gets this answer.
+	Moved Existence = "Moved"
 )
 
 // State is what a Workspace shows of its logical cluster on another shard.
@@ -223,6 +225,8 @@ type State struct {
 	Cluster   logicalcluster.Name `json:"cluster"`
 	Epoch     uint64              `json:"epoch"`
 	UID       types.UID           `json:"uid,omitempty"`
+	// To is the shard of what is Moved.
+	To string `json:"to,omitempty"`
 
 	Deleting     bool                                     `json:"deleting,omitempty"`
 	Phase        corev1alpha1.LogicalClusterPhase         `json:"phase,omitempty"`
@@ -302,6 +306,8 @@ type Deletion struct {
 	Parent  Parent              `json:"parent"`
 	Name    string              `json:"name"` // of the Workspace
 	UID     types.UID           `json:"uid"`  // of the Workspace
+	// Follows is set by callers that know Moved. Others get an error instead.
+	Follows bool `json:"follows,omitempty"`
 }
 
 // Reference is a logical cluster and its owner.
