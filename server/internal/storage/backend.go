@@ -49,8 +49,8 @@ type Backend struct {
 	}
 }
 
-// NewBackend returns a backend with client, which it does not own, for keys below root. Watches of the client can then share events. It compacts history after compactInterval; zero
-// leaves compaction to etcd.
+// NewBackend returns a backend with client, which it does not own, for keys below root. Watches of the client can then share events. The
+// backend compacts history after compactInterval; zero leaves compaction to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	streams := newStreams(newBudget(watchUnread, accountUnread, allUnread))

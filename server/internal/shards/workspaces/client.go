@@ -46,8 +46,8 @@ func (c *Calls) Create(ctx context.Context, shard string, name logicalcluster.Na
 	return created, nil
 }
 
-// Delete deletes the logical cluster of a Workspace on another shard. It returns nil when that is deleted, and will never exist again. If the
-// cluster has moved from the shard in the record, the shard where it is deletes it.
+// Delete deletes the logical cluster of a Workspace on another shard. It returns nil when that is deleted, and will never exist again. If
+// the cluster has moved from the shard in the record, the shard where it is deletes it.
 func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
 	cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent, err := c.place(logicalcluster.Of(ws))
