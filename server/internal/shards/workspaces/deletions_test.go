@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -68,7 +69,11 @@ func TestADeletionWaitsWhileAClusterMoves(t *testing.T) {
 	if lc, err := i.shards["a"].Delete(t.Context(), placed(), team); !apierrors.IsServiceUnavailable(err) || lc != nil {
 		t.Errorf("a cluster that has moved to a restored shard: %v, %v", lc, err)
 	}
-	// A caller that does not know the answer gets an error.
+	// Only the shard of the Workspace learns where the cluster is, and a caller that does not know the answer gets an error.
+	in := Deletion{Cluster: team, Parent: Parent{Cluster: org, Path: "root:org", Ancestors: []logicalcluster.Name{"root"}}, Name: "team", UID: uid, Follows: true}
+	if got, err := i.shards["b"].Calls.delete(t.Context(), peers.Identity{Kind: peers.Shard, Name: "root"}, in); !apierrors.IsForbidden(err) {
+		t.Errorf("another shard got %+v, %v", got, err)
+	}
 	if got, err := i.delete(t, "a", uid); !apierrors.IsConflict(err) {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func (c *Calls) delete(ctx context.Context, caller peers.Identity, in Deletion) 
 	if to, err := c.MovedTo(inside, in.Cluster); err != nil || to != "" && in.Follows {
 		moved := gone
 		moved.Existence, moved.To = Moved, to
-		return moved, err
+		return moved, cmp.Or(err, c.holders.verify(ctx, caller, in.Parent))
 	}
 	lc, err := c.logicalCluster(inside)
 	if err != nil {
