@@ -21,8 +21,14 @@ const mebibyte = 1 << 20
 
 var allocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// heap returns the bytes in use on the server's heap after a garbage collection.
+// heap returns the bytes in use on the server's heap after a garbage collection. What is allocated during a collection survives it, which is
+// hundreds of megabytes if the collection gets little processor time. The next collection frees that.
 func heap(t *testing.T, server *kcptest.Server) int {
+	t.Helper()
+	return min(collected(t, server), collected(t, server))
+}
+
+func collected(t *testing.T, server *kcptest.Server) int {
 	t.Helper()
 	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", nil, "")
 	found := allocated.FindSubmatch(body)
