@@ -23,7 +23,7 @@ const keysUndecoded, allUndecoded = 16 << 20, 64 << 20
 //   - open has at most one etcdWatch for the same keys. It ends with its last reader, or when etcd ends it.
 //   - A reader gets each event from its revision on once, in order: it enters an etcdWatch only if that has not yet received such an
 //     event. Until then, it reads a watch of etcd of its own.
-//   - Responses are shared, and nobody changes them.
+//   - Responses are shared, and never change.
 //   - Locks are taken in this order: etcdWatches.mu, etcdWatch.mu.
 type etcdWatches struct {
 	clientv3.Watcher

@@ -239,6 +239,7 @@ func TestAWatchThatIsFarBehindEndsAlone(t *testing.T) {
 		defer cancel()
 		reads := sharingEvents(ctx)
 		slow, quick := begin(sharingEvents(ctx), "/", 1), begin(reads, "/", 1)
+		synctest.Wait() // both have entered
 		for n := range 6 {
 			recorded.add(checkEvery)
 			if got, ended := responses(reads, quick); got != 1 || ended {
@@ -258,6 +259,7 @@ func TestTheKeysWithTheMostUndecodedBytesLoseWatches(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		most, less := begin(sharingEvents(ctx), "/", 1), begin(sharingEvents(ctx), "/other", 3)
+		synctest.Wait()
 		for range 5 {
 			recorded.add(checkEvery)
 			synctest.Wait()

@@ -71,7 +71,7 @@ func (c *Calls) Delete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
 	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("logical cluster %q moves", cluster))
 }
 
-// maxMoves limits how many shards are asked for a cluster that has moved since the record of its Workspace: the shard of the Workspace was
+// maxMoves limits the number of calls for a cluster that has moved since the record of its Workspace: the shard of the Workspace was
 // restored.
 const maxMoves = 4
 
