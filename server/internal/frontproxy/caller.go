@@ -1,6 +1,7 @@
 package frontproxy
 
 import (
+	"maps"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +39,8 @@ func callerOf(r *http.Request, authenticate authenticator.Request) (caller, erro
 	if err != nil {
 		return caller{}, apierrors.NewUnauthorized(err.Error())
 	}
-	attempt := r.Clone(r.Context()) // authenticators remove the credentials that they use
+	attempt := r.WithContext(r.Context())
+	attempt.Header = maps.Clone(r.Header) // authenticators remove the credentials that they use
 	if cluster != "" {
 		attempt.Header.Del("Authorization")
 		attempt.Header.Del(protocolHeader)

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httputil"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +53,10 @@ type Proxy struct {
 	// ending ends when open watches must end.
 	ending context.Context
 
-	once    sync.Once
-	reverse *httputil.ReverseProxy
+	once sync.Once
+	hops forward.Hops
+	// upgrades forwards the requests that upgrade their connections. For others, it takes more processor time than the rest of the proxy.
+	upgrades *httputil.ReverseProxy
 }
 
 // exchange is one request, in the context of its way through the proxy.
@@ -70,6 +72,7 @@ type exchange struct {
 	watch bool
 }
 
+// exchangeKey is the key of the exchange in the context of a request that upgrades its connection.
 type exchangeKey struct{}
 
 // ServeHTTP implements http.Handler.
@@ -118,33 +121,70 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange) (err 
 	}
 	x.guard = p.files.Load().guard
 	x.watch = isWatch(r)
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), exchangeKey{}, x))
-	defer cancel()
+	ctx := r.Context()
 	if x.watch {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
 		defer context.AfterFunc(p.ending, cancel)()
 	}
-	sent := false
-	route := &forward.Route{
+	p.send(ctx, w, x)
+	return nil
+}
+
+// send forwards a request, and the response.
+func (p *Proxy) send(ctx context.Context, w http.ResponseWriter, x *exchange) {
+	route := p.route(x)
+	if httpstream.IsUpgradeRequest(x.request) {
+		ctx = context.WithValue(forward.WithRoute(ctx, route), exchangeKey{}, x)
+		p.upgrades.ServeHTTP(w, x.request.WithContext(ctx))
+		return
+	}
+	out := x.request.WithContext(ctx)
+	out.Header = forward.EndToEnd(x.request)
+	p.rewrite(out.Header, x)
+	if out.ContentLength == 0 {
+		out.Body = nil
+	}
+	response, err := p.hops.Along(out, route)
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close()
+		err = errors.New("the backend has upgraded the connection of a request that did not ask for it")
+	}
+	if err != nil {
+		p.failed(ctx, w, x, err)
+		return
+	}
+	stream := x.watch || x.destination.target.Shard == "" || strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
+	if err := forward.Respond(ctx, w, response, stream); err != nil {
+		panic(http.ErrAbortHandler) // one of both sides has gone in the middle of the response
+	}
+}
+
+// route returns the way of a request.
+func (p *Proxy) route(x *exchange) *forward.Route {
+	return &forward.Route{
 		Target: x.destination.target,
 		Next: func(ctx context.Context, last forward.Target, m tree.Marker) (forward.Target, error) {
 			return p.next(ctx, x.caller, x.destination, last, m)
 		},
 		Sent: func(t forward.Target) {
-			if !sent {
+			if x.last == nil {
 				p.metrics.overhead.Observe(p.clock.Since(x.began).Seconds())
 			}
-			sent, x.last = true, &t
+			x.last = &t
 		},
 		Marked: p.metrics.marked,
 	}
-	p.reverse.ServeHTTP(w, r.WithContext(forward.WithRoute(ctx, route)))
-	return nil
 }
 
 // isWatch reports whether a request stays open until one side ends it.
 func isWatch(r *http.Request) bool {
 	if httpstream.IsUpgradeRequest(r) {
 		return true
+	}
+	if q := r.URL.RawQuery; !strings.Contains(q, "watch") && !strings.Contains(q, "follow") && !strings.Contains(q, "%") {
+		return false // without parsing it
 	}
 	query := r.URL.Query()
 	switch query.Get("watch") {
@@ -154,43 +194,25 @@ func isWatch(r *http.Request) bool {
 	return true
 }
 
-// buffers are for copying bodies.
-type buffers struct{ sync.Pool }
-
-// Get implements httputil.BufferPool.
-func (b *buffers) Get() []byte {
-	if kept, ok := b.Pool.Get().(*[]byte); ok {
-		return *kept
-	}
-	return make([]byte, 32<<10)
-}
-
-// Put implements httputil.BufferPool.
-func (b *buffers) Put(used []byte) { b.Pool.Put(&used) }
-
 func (p *Proxy) build() {
-	p.reverse = &httputil.ReverseProxy{
-		Transport: forward.NewHops(), BufferPool: &buffers{}, ErrorLog: nil,
+	p.hops = forward.NewHops()
+	p.upgrades = &httputil.ReverseProxy{
+		Transport: p.hops,
 		Rewrite: func(out *httputil.ProxyRequest) {
 			x := out.In.Context().Value(exchangeKey{}).(*exchange)
 			out.Out.URL.RawQuery = out.In.URL.RawQuery
-			p.rewrite(out, x)
+			p.rewrite(out.Out.Header, x)
 		},
-		ModifyResponse: func(response *http.Response) error {
-			if x := response.Request.Context().Value(exchangeKey{}); x != nil && x.(*exchange).watch && response.StatusCode == http.StatusOK {
-				response.Body = &watchBody{response.Body, response.Request.Context()}
-			}
-			return nil
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			p.failed(r.Context(), w, r.Context().Value(exchangeKey{}).(*exchange), err)
 		},
-		ErrorHandler: p.failed,
 	}
 }
 
 // rewrite sets the headers of the request for the backend. Hop-by-hop headers, and those that the client lists as such, are gone already.
-func (p *Proxy) rewrite(out *httputil.ProxyRequest, x *exchange) {
-	header := out.Out.Header
+func (p *Proxy) rewrite(header http.Header, x *exchange) {
 	x.guard.Clean(header)
-	out.SetXForwarded()
+	forward.SetForwarded(header, x.request)
 	if x.caller.certificate != "" && x.destination.target.Shard != "" {
 		header.Set(clientcertificates.Header, x.caller.certificate)
 	}
@@ -204,18 +226,17 @@ func (p *Proxy) rewrite(out *httputil.ProxyRequest, x *exchange) {
 }
 
 // failed responds to a request that got no response.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+func (p *Proxy) failed(ctx context.Context, w http.ResponseWriter, x *exchange, err error) {
 	var answered apierrors.APIStatus
 	var unreachable *forward.Unreachable
-	x := r.Context().Value(exchangeKey{}).(*exchange)
 	switch {
 	case errors.As(err, &answered):
 		p.refuse(w, x, err)
-	case r.Context().Err() != nil:
+	case ctx.Err() != nil:
 		panic(http.ErrAbortHandler) // the client has left, or the proxy ends the watch
 	case errors.As(err, &unreachable):
-		klog.FromContext(r.Context()).V(1).Info("A backend does not respond", decisionlog.Shard, unreachable.Target.Shard, decisionlog.Error, err)
-		p.refuse(w, x, noResponse(r.Method, unreachable))
+		klog.FromContext(ctx).V(1).Info("A backend does not respond", decisionlog.Shard, unreachable.Target.Shard, decisionlog.Error, err)
+		p.refuse(w, x, noResponse(x.request.Method, unreachable))
 	default:
 		p.refuse(w, x, apierrors.NewInternalError(errors.New("forwarding the request failed")))
 	}
@@ -241,21 +262,6 @@ func (p *Proxy) refuse(w http.ResponseWriter, x *exchange, err error) {
 	p.metrics.refusedWith(int(statusOf(err).Code))
 	p.audit.record(w, x.request, x.caller.user, x.began, err)
 	responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, w, x.request)
-}
-
-// watchBody is the body of a watch. It ends, without an error for the client, when its context ends.
-type watchBody struct {
-	io.ReadCloser
-	ctx context.Context
-}
-
-// Read implements io.Reader.
-func (b *watchBody) Read(into []byte) (int, error) {
-	n, err := b.ReadCloser.Read(into)
-	if err != nil && b.ctx.Err() != nil {
-		err = io.EOF
-	}
-	return n, err
 }
 
 // recorder records the status of a response.

@@ -32,9 +32,7 @@ func newBody(from io.ReadCloser) *body { return &body{from: from} }
 
 // attempt returns a reader from the beginning of the body, and ends the one before; nil if the body is not kept.
 func (b *body) attempt() *attempt {
-	if b.last != nil {
-		_ = b.last.Close()
-	}
+	b.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dropped {
@@ -42,6 +40,13 @@ func (b *body) attempt() *attempt {
 	}
 	b.last = &attempt{body: b}
 	return b.last
+}
+
+// close ends the last attempt: nothing is read from the client after that, whose request may be over. A body may be nil.
+func (b *body) close() {
+	if b != nil && b.last != nil {
+		_ = b.last.Close()
+	}
 }
 
 // drop stops keeping the body: there will be no other attempt.

@@ -89,12 +89,17 @@ type Hops struct {
 // NewHops returns Hops that hold few requests at a time.
 func NewHops() Hops { return Hops{held: make(chan struct{}, maxHeld), patience: abandonedFor} }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper, for requests with a Route in their contexts.
 func (h Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 	route, ok := r.Context().Value(routeKey{}).(*Route)
 	if !ok {
 		return nil, errors.New("the request has no route")
 	}
+	return h.Along(r, route)
+}
+
+// Along sends a request along a route. It may change the header of the request.
+func (h Hops) Along(r *http.Request, route *Route) (*http.Response, error) {
 	var kept *body
 	if r.Body != nil && r.Body != http.NoBody {
 		kept = newBody(r.Body)
@@ -124,6 +129,8 @@ func (h Hops) RoundTrip(r *http.Request) (*http.Response, error) {
 		if target, err = route.Next(r.Context(), target, m); err != nil {
 			return nil, err
 		}
+		r = r.WithContext(r.Context())
+		r.Header = maps.Clone(r.Header) // the transport may still read the one that was sent
 	}
 }
 
@@ -200,23 +207,25 @@ func (h Hops) send(r *http.Request, kept *body, t Target, sent func(Target)) (*h
 	if httpstream.IsUpgradeRequest(r) {
 		transport = t.Via.upgrades()
 	}
-	ctx, answered := patient(r.Context(), h.patience)
-	defer answered()
-	patiently := r.WithContext(ctx)
+	ctx := patient(r.Context(), h.patience)
+	defer ctx.answered()
 	for try := 0; ; try++ {
-		out, err := request(patiently, kept, t)
-		if err != nil {
-			return nil, err
+		out, err := request(ctx, r, kept, t)
+		if err == nil {
+			sent(t)
+			var response *http.Response
+			if response, err = transport.RoundTrip(out); err == nil {
+				ctx.until(response, kept)
+				return response, nil
+			}
+			if try == 0 && unsent(err) && r.Context().Err() == nil {
+				continue
+			}
+			err = &Unreachable{Target: t, Err: err}
 		}
-		sent(t)
-		response, err := transport.RoundTrip(out)
-		switch {
-		case err == nil:
-			return response, nil
-		case try == 0 && unsent(err) && r.Context().Err() == nil:
-		default:
-			return nil, &Unreachable{Target: t, Err: err}
-		}
+		ctx.end()
+		kept.close()
+		return nil, err
 	}
 }
 
@@ -227,11 +236,11 @@ func unsent(err error) bool {
 }
 
 // request returns the request for a target.
-func request(r *http.Request, kept *body, t Target) (*http.Request, error) {
-	out := r.WithContext(r.Context())
+func request(ctx context.Context, r *http.Request, kept *body, t Target) (*http.Request, error) {
+	out := r.WithContext(ctx)
 	u := *t.Base
 	u.Path, u.RawPath, u.RawQuery = strings.TrimSuffix(t.Base.Path, "/")+t.Path, "", r.URL.RawQuery
-	out.URL, out.Host, out.Header, out.Trailer = &u, "", maps.Clone(r.Header), nil
+	out.URL, out.Host, out.Trailer, out.Close = &u, "", nil, false
 	out.Header.Del("Expect")
 	if t.Expect != nil {
 		out.Header.Set(tree.ExpectHeader, t.Expect.String())
@@ -253,16 +262,8 @@ func request(r *http.Request, kept *body, t Target) (*http.Request, error) {
 	}
 	if t.Expect != nil && (r.ContentLength < 0 || r.ContentLength > keptBody) {
 		out.Header.Set("Expect", "100-continue") // the shard refuses the request before it reads the body
-		out = withoutTrace(out)
 	}
 	return out, nil
-}
-
-// withoutTrace hides from the reverse proxy that the shard wants the body, although the client did not send Expect.
-func withoutTrace(r *http.Request) *http.Request {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	context.AfterFunc(r.Context(), func() { cancel(context.Cause(r.Context())) })
-	return r.WithContext(ctx)
 }
 
 // protocols are those to which Kubernetes upgrades connections. With others, such as another version of HTTP, a client could send requests

@@ -47,6 +47,8 @@ func fold(name string) string { return strings.ReplaceAll(strings.ToLower(name),
 type Guard struct {
 	prefixes []string
 	exact    map[string]bool
+	// first has the first characters of all of them, in every spelling.
+	first [0x80]bool
 }
 
 // NewGuard returns a guard for backends with the given names.
@@ -56,7 +58,20 @@ func NewGuard(names ...Names) *Guard {
 		g.exact[fold(n.User)], g.exact[fold(n.Group)] = true, true
 		g.prefixes = append(g.prefixes[:len(g.prefixes):len(g.prefixes)], fold(n.ExtraPrefix))
 	}
+	for name := range g.exact {
+		g.beginsWith(name)
+	}
+	for _, prefix := range g.prefixes {
+		g.beginsWith(prefix)
+	}
 	return g
+}
+
+// beginsWith adds the first character of a folded name.
+func (g *Guard) beginsWith(folded string) {
+	for c := range g.first {
+		g.first[c] = g.first[c] || strings.HasPrefix(folded, fold(string(rune(c))))
+	}
 }
 
 // Clean removes the headers, in every spelling.
@@ -69,6 +84,9 @@ func (g *Guard) Clean(header http.Header) {
 }
 
 func (g *Guard) removes(name string) bool {
+	if !g.mayRemove(name) {
+		return false
+	}
 	folded := fold(name)
 	if counted[folded] {
 		return name != http.CanonicalHeaderKey(folded)
@@ -82,6 +100,11 @@ func (g *Guard) removes(name string) bool {
 		}
 	}
 	return false
+}
+
+// mayRemove reports whether a name begins like one that is removed. It is fast for the many that do not.
+func (g *Guard) mayRemove(name string) bool {
+	return name == "" || name[0] >= 0x80 || g.first[name[0]]
 }
 
 // Set says in the header who the user is. The caller has cleaned the header.
