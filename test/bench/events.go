@@ -142,12 +142,13 @@ func (a *audience) rate(ctx context.Context, duration time.Duration) (load, erro
 	return load{perSecond: float64(writes.Load()*watchers) / time.Since(begin).Seconds()}, err
 }
 
-// events measures the latency and the rate of events at watchers.
-func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
+// events measures the latency and the rate of events at watchers of servers, each beside the same baseline. Rows of further servers name
+// them, and have no budget.
+func events(ctx context.Context, servers []*process, baseline *process, s scale) ([]row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var audiences []*audience
-	for _, p := range []*process{kcp, vanilla} {
+	for _, p := range append(servers, baseline) {
 		a, err := watchNamespace(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: watch: %w", p.name, err)
@@ -165,7 +166,7 @@ func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) 
 		if s.only != nil && !s.only.MatchString(measure.what) {
 			continue
 		}
-		var loads [2][]load
+		loads := make([][]load, len(audiences))
 		for range s.rounds {
 			for i, a := range audiences {
 				l, err := measured(a.server, func() (load, error) { return measure.do(a, ctx, s.slice) })
@@ -175,7 +176,13 @@ func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) 
 				loads[i] = append(loads[i], l)
 			}
 		}
-		rows = append(rows, report([]row{throughputRow(measure.what, "1/s", median(loads[0]), median(loads[1]), within)})...)
+		for i, p := range servers {
+			what, budget := measure.what, within
+			if i > 0 {
+				what, budget = what+", at "+p.name, 0
+			}
+			rows = append(rows, report([]row{throughputRow(what, "1/s", median(loads[i]), median(loads[len(servers)]), budget)})...)
+		}
 	}
 	return rows, nil
 }

@@ -17,6 +17,8 @@ type load struct {
 	p50, p99  time.Duration
 	// cpu is the processor time of the server and its etcd for one request, in user and kernel mode.
 	cpu time.Duration
+	// hop is the processor time of what forwards one request to the server.
+	hop time.Duration
 }
 
 // drive calls operation from concurrent clients for a duration. The first error stops it.
@@ -91,10 +93,11 @@ func summarize(all []time.Duration, elapsed time.Duration) load {
 
 // measured adds the processor time of the server for each of the requests.
 func measured(p *process, do func() (load, error)) (load, error) {
-	before, begin := p.cpu(), time.Now()
+	before, hop, begin := p.cpu(), cpuOf(p.hops), time.Now()
 	l, err := do()
 	if requests := l.perSecond * time.Since(begin).Seconds(); requests > 0 {
 		l.cpu = time.Duration(float64(p.cpu()-before) / requests)
+		l.hop = time.Duration(float64(cpuOf(p.hops)-hop) / requests)
 	}
 	return l, err
 }
@@ -113,6 +116,7 @@ func median(loads []load) load {
 		p50:       time.Duration(figure(func(l load) float64 { return float64(l.p50) })),
 		p99:       time.Duration(figure(func(l load) float64 { return float64(l.p99) })),
 		cpu:       time.Duration(figure(func(l load) float64 { return float64(l.cpu) })),
+		hop:       time.Duration(figure(func(l load) float64 { return float64(l.hop) })),
 	}
 }
 

@@ -76,7 +76,7 @@ func (s scale) named(rows []row) []row {
 type measurement struct {
 	tenants, crowd, definitions, workspaces, compare, sharing, standIns, exports int
 	short, fairness, sharded                                                     bool
-	only, profiles, output, against, noise, directory, svg, parts                string
+	only, profiles, output, against, noise, directory, svg, parts, hop           string
 }
 
 func parse() measurement {
@@ -98,6 +98,7 @@ func parse() measurement {
 	flag.IntVar(&m.standIns, "standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
 	flag.StringVar(&m.against, "against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
 	flag.StringVar(&m.noise, "noise", "", "used by -fairness for the process of the busy clients")
+	flag.StringVar(&m.hop, "hop", "", "used by -sharded for the process of a bare reverse proxy")
 	flag.StringVar(
 		&m.directory,
 		"directory",
@@ -136,6 +137,8 @@ func (m measurement) run(ctx context.Context, s scale) error {
 	switch {
 	case m.noise != "":
 		return makeNoise(ctx, m.noise)
+	case m.hop != "":
+		return serveHop(ctx, m.hop)
 	case m.fairness:
 		return runFairness(ctx, s)
 	case m.standIns > 0:
@@ -187,7 +190,7 @@ func run(ctx context.Context, s scale) ([]row, error) {
 	defer vanilla.stop()
 	measures := []func() ([]row, error){
 		func() ([]row, error) { return throughput(ctx, kcp, vanilla, s) },
-		func() ([]row, error) { return events(ctx, kcp, vanilla, s) },
+		func() ([]row, error) { return events(ctx, []*process{kcp}, vanilla, s) },
 		func() ([]row, error) { return many(ctx, bin, filepath.Join(dir, "many"), kcp, s) },
 	}
 	if s.only != nil {

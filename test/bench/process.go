@@ -27,6 +27,8 @@ type process struct {
 	commands []*exec.Cmd
 	// others are the numbers of processes that something else has started.
 	others []int
+	// hops are the numbers of the processes that forward the requests of clients to the server.
+	hops   []int
 	config *rest.Config
 	// connections, which clients use in turn
 	connections []*http.Client

@@ -36,6 +36,9 @@ type shardedRun struct {
 	// direct is a tenant at the shard of the organization. first and second are the same tenant at the two front proxies. The processor time
 	// of direct and first is that of the shard.
 	direct, first, second *process
+	// bare is the tenant at a reverse proxy that only forwards to the shard.
+	bare     *process
+	stopBare func()
 	// everything are all processes of the installation.
 	everything []*process
 	rows       []row
@@ -56,6 +59,10 @@ func runSharded(ctx context.Context, s scale) error {
 	if err := r.start(ctx, dir); err != nil {
 		return err
 	}
+	if err := r.startBare(); err != nil {
+		return errors.Join(err, r.installation.Stop())
+	}
+	defer r.stopBare()
 	defer func() { printTable(os.Stdout, r.rows) }() // the available rows, if the rest fails
 	for _, part := range []struct {
 		name    string
@@ -85,6 +92,7 @@ func (r *shardedRun) start(ctx context.Context, dir string) error {
 	shard := r.installation.Shards[1]
 	r.direct = at(shard, kcptest.Alice, shard.ID())
 	r.first = at(r.installation.Proxies[0], kcptest.Alice, shard.ID())
+	r.first.hops = []int{r.installation.Proxies[0].ID()}
 	r.second = at(r.installation.Proxies[1], kcptest.Alice)
 	r.admin = at(r.installation.Proxies[0], kcptest.Masters)
 	for _, p := range r.installation.Processes() {
@@ -166,9 +174,9 @@ func (r *shardedRun) add(rows ...row) {
 	r.rows = append(r.rows, report(rows)...)
 }
 
-// requests compares requests through a front proxy with requests to the shard.
+// requests compares requests through a front proxy, and through a bare reverse proxy, with requests to the shard.
 func (r *shardedRun) requests(ctx context.Context) error {
-	servers := []*process{r.first, r.direct}
+	servers := []*process{r.first, r.direct, r.bare}
 	operations := map[*process][]operation{}
 	for _, p := range servers {
 		var err error
@@ -186,27 +194,34 @@ func (r *shardedRun) requests(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			r.add(hop(what, got[0], got[1])...)
+			r.add(hopRows(what, got[0], got[1], got[2])...)
 		}
 	}
 	return nil
 }
 
-// hop returns the figures that a front proxy has a budget for.
-func hop(what string, proxied, direct load) []row {
-	latency := throughputRow(what+": p50", "ms", proxied, direct, 0)
-	latency.Ours, latency.Vanilla = milliseconds(proxied.p50), milliseconds(direct.p50)
-	latency.Budget, latency.Met = "≤ 1.10 ×", latency.Ours <= 1.10*latency.Vanilla
+// hopRows returns the figures that a front proxy has a budget for, and those of a bare reverse proxy.
+func hopRows(what string, proxied, direct, bare load) []row {
+	latency := func(what string, l load) row {
+		r := throughputRow(what+": p50", "ms", l, direct, 0)
+		r.Ours, r.Vanilla = milliseconds(l.p50), milliseconds(direct.p50)
+		return r
+	}
+	budget := latency(what, proxied)
+	budget.Budget, budget.Met = "≤ 1.10 ×", budget.Ours <= 1.10*budget.Vanilla
 	perSecond := func(l load) float64 { return float64(time.Second) / float64(max(l.cpu, 1)) }
 	cpu := row{What: what + ", for each second of processor time of the shard", Unit: "1/s", Budget: "≥ 0.85 ×"}
 	cpu.Ours, cpu.Vanilla = perSecond(proxied), perSecond(direct)
 	cpu.Met = cpu.Ours >= 0.85*cpu.Vanilla
-	return []row{latency, cpu}
+	return []row{budget, latency(what+", through a bare reverse proxy", bare), cpu, {
+		What: what + ": processor time of the front proxy, beside that of a bare reverse proxy", Unit: "ms",
+		Ours: milliseconds(proxied.hop), Vanilla: milliseconds(bare.hop),
+	}}
 }
 
 // events compares events at watchers.
 func (r *shardedRun) events(ctx context.Context) error {
-	rows, err := events(ctx, r.first, r.direct, r.scale)
+	rows, err := events(ctx, []*process{r.first, r.bare}, r.direct, r.scale)
 	r.add(rows...)
 	return err
 }

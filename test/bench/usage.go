@@ -137,10 +137,13 @@ func (p *process) download(ctx context.Context, path string) ([]byte, error) {
 }
 
 // cpu returns the processor time of the processes.
-func (p *process) cpu() time.Duration {
+func (p *process) cpu() time.Duration { return cpuOf(p.pids()) }
+
+// cpuOf returns the processor time of processes.
+func cpuOf(pids []int) time.Duration {
 	const ticksPerSecond = 100 // on every Linux that Go supports
 	var ticks int64
-	for _, pid := range p.pids() {
+	for _, pid := range pids {
 		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			continue
