@@ -17,7 +17,7 @@ func TestAMemberIsAloneIfItKnowsNoOther(t *testing.T) {
 		"itself":                   {map[string]float64{"a": 1}, true},
 		"others that were removed": {map[string]float64{"a": 1, "b": 0}, true},
 		"another one":              {map[string]float64{"a": 1, "b": 1}, false},
-		"none, before it starts": {nil, false},
+		"none, before it starts":   {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			peers := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "etcd_network_known_peers"}, []string{"Local", "Remote"})
