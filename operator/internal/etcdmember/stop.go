@@ -9,8 +9,8 @@ import (
 // lastRequests is how long a member without others answers requests in progress after SIGTERM.
 const lastRequests = time.Second
 
-// StopAlone returns a function for SIGTERM, which ends a member without others a second later. etcd itself waits for watches to end for
-// seven seconds, in which it accepts no requests. Members with others should: they transfer leadership after it, and others accept requests.
+// StopAlone returns a function for SIGTERM, which ends a member without others a second later. etcd itself waits seven seconds for watches
+// to end, in which it accepts no requests. Members with others should wait: they transfer leadership after it, and others accept requests.
 // What is acknowledged is on the volume in both cases.
 func StopAlone(metrics prometheus.Gatherer, exit func()) func() {
 	return func() {

@@ -112,8 +112,9 @@ func (r *Release) Remove() error {
 // Upgrade installs or upgrades the chart, with images of a tag.
 func (r *Release) Upgrade(t *testing.T, tag string, flags ...string) {
 	t.Helper()
-	images := "--set=image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag + ",etcdRepository=localhost/etcd"
-	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", Root + "charts/kcp-operator", images}, flags...)...)
+	images := "image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag
+	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", Root + "charts/kcp-operator",
+		"--set=" + images + ",etcdRepository=localhost/etcd"}, flags...)...)
 	r.helm(t, "test", "kcp-operator", "--logs", "--timeout=3m")
 }
 
