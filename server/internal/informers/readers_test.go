@@ -31,7 +31,7 @@ var readStored = map[string][]string{
 		"internal/tenancy/placement.Of",               // of an unscheduled workspace, which has the annotation
 		"internal/tenancy/scheduling.RemovePlacement", // writes a stored workspace
 		"internal/tenancy/scheduling.SetPlacement",    // writes a stored or a new workspace
-		"internal/tenancy/scheduling.complete",        // of a stored workspace
+		"internal/tenancy/scheduling.record",          // of a stored workspace
 	},
 	"kubectl.kubernetes.io/last-applied-configuration": {
 		"internal/shards/mirror.received", // of an object of the cache server
