@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -85,18 +88,24 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 // sweep deletes objects of other tests, and their owned objects like a garbage collector.
 func sweep(t *testing.T, admin *operatortest.Cluster) {
 	t.Helper()
-	kubeconfigs := &v1alpha1.KubeconfigList{}
-	if err := admin.List(t.Context(), kubeconfigs, client.InNamespace(operatortest.Namespace)); err != nil {
-		t.Fatal(err)
-	}
-	for i := range kubeconfigs.Items {
-		change(t, admin, kubeconfigs.Items[i].Name, &v1alpha1.Kubeconfig{}, func(k *v1alpha1.Kubeconfig) { k.Finalizers = nil })
+	namespace := client.InNamespace(operatortest.Namespace)
+	for _, list := range []client.ObjectList{&v1alpha1.KubeconfigList{}, &v1alpha1.ShardList{}, &v1alpha1.RootShardList{}} { // with finalizers
+		if err := admin.List(t.Context(), list, namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			object := item.(client.Object)
+			return admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, kind := range []client.Object{
-		&v1alpha1.RootShard{}, &v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},
+		&v1alpha1.FrontProxy{}, &v1alpha1.VirtualWorkspace{}, &v1alpha1.Shard{}, &v1alpha1.RootShard{}, &v1alpha1.CacheServer{},
+		&v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},
 		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &certmanager.Certificate{}, &certmanager.Issuer{},
 	} {
-		if err := admin.DeleteAllOf(t.Context(), kind, client.InNamespace(operatortest.Namespace)); err != nil {
+		if err := admin.DeleteAllOf(t.Context(), kind, namespace); err != nil {
 			t.Fatalf("%T: %v", kind, err)
 		}
 	}
