@@ -17,6 +17,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/process/coalesce"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -144,12 +145,15 @@ type ReviewsConfig struct {
 type Reviews struct {
 	config ReviewsConfig
 	known  *cache.LRUExpireCache
-	shared sharedQuestions
+	// asked are the questions that are being answered. A tenant who creates many workspaces needs the same permission each time.
+	asked *coalesce.Group[string, ReviewAnswer]
 }
 
 // NewReviews returns the reviews of a shard.
 func NewReviews(config ReviewsConfig) *Reviews {
-	return &Reviews{config: config, known: cache.NewLRUExpireCacheWithClock(maxReviews, config.Clock)}
+	return &Reviews{
+		config: config, known: cache.NewLRUExpireCacheWithClock(maxReviews, config.Clock), asked: coalesce.New[string, ReviewAnswer](nil),
+	}
 }
 
 // Authorizer returns inner with the decisions of other shards about their exports and workspace types.
@@ -219,8 +223,8 @@ func (r *Reviews) ask(ctx context.Context, shard string, about use, q ReviewQues
 			return found.(ReviewAnswer), nil
 		}
 	}
-	return r.shared.ask(ctx, key, func(ctx context.Context) (ReviewAnswer, error) {
-		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	asked := r.asked.Join(key, func() (ReviewAnswer, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout) // others may wait when this request ends
 		defer cancel()
 		answer, err := r.config.Ask(ctx, shard, q)
 		if err == nil && about == view {
@@ -228,4 +232,10 @@ func (r *Reviews) ask(ctx context.Context, shard string, about use, q ReviewQues
 		}
 		return answer, err
 	})
+	select {
+	case <-asked.Done:
+		return asked.Value, asked.Err
+	case <-ctx.Done():
+		return ReviewAnswer{}, ctx.Err()
+	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcplane/kcp/server/internal/frontproxy/answer"
 	"github.com/kcplane/kcp/server/internal/frontproxy/index"
+	"github.com/kcplane/kcp/server/internal/process/coalesce"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -54,7 +55,7 @@ type Config struct {
 type Resolver struct {
 	config  Config
 	budgets *budgets
-	calls   *group[call, tree.Answer]
+	calls   *coalesce.Group[call, tree.Answer]
 }
 
 // call identifies a question.
@@ -66,7 +67,7 @@ type call struct {
 // New returns a resolver.
 func New(config Config) *Resolver {
 	conclusive := func(a tree.Answer, err error) bool { return err == nil && (a.Cluster != nil || len(a.Edges) > 0) }
-	return &Resolver{config: config, budgets: newBudgets(config.Clock), calls: newGroup[call](conclusive)}
+	return &Resolver{config: config, budgets: newBudgets(config.Clock), calls: coalesce.New[call](conclusive)}
 }
 
 // Resolve returns the place of a canonical path, ErrAbsent, or an error for the client.
@@ -284,7 +285,7 @@ func (r *Resolver) claims(ctx context.Context, name logicalcluster.Name, stored 
 
 // question asks a shard, together with others that want to know the same.
 func (r *Resolver) question(ctx context.Context, shard string, q tree.Question) (tree.Answer, error) {
-	shared := r.calls.join(call{shard, q}, func() (tree.Answer, error) {
+	shared := r.calls.Join(call{shard, q}, func() (tree.Answer, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		answer, err := r.config.Ask(ctx, shard, q)
@@ -292,13 +293,13 @@ func (r *Resolver) question(ctx context.Context, shard string, q tree.Question) 
 		return answer, err
 	})
 	select {
-	case <-shared.done:
+	case <-shared.Done:
 	case <-ctx.Done():
 		return tree.Answer{}, unavailable(fmt.Sprintf("shard %q takes too long to answer", shard))
 	}
-	switch err := shared.err; {
+	switch err := shared.Err; {
 	case err == nil:
-		return shared.value, nil
+		return shared.Value, nil
 	case apierrors.IsTooManyRequests(err):
 		return tree.Answer{}, apierrors.NewTooManyRequests(fmt.Sprintf("shard %q is busy; try again", shard), 1)
 	default:
