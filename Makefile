@@ -201,6 +201,10 @@ e2e-abuse: build ## Run each attack of one tenant for six seconds, and check tha
 e2e: build host-programs ## Start the host cluster and run the end-to-end tests of the operator on it, as root.
 	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=30m ./test/e2e/host/...
 
+.PHONY: e2e-installation
+e2e-installation: build host-programs ## Delete each pod of an installation with shards on the host cluster alone, under traffic, as root.
+	KCP_BIN=$(BIN) KCP_INSTALLATION=whole $(TEST) -count=1 -v -timeout=40m ./test/e2e/host/sharded
+
 .PHONY: e2e-race
 e2e-race: build clients ## Let four clients race for the same paths through two front proxies for ten minutes, while workspaces move.
 	KCP_BIN=$(BIN) KCP_RACE=10m $(TEST) -count=1 -v -timeout=20m -run=TestNoRequestOfARace ./test/e2e/sharding
