@@ -202,7 +202,7 @@ e2e: build host-programs ## Start the host cluster and run the end-to-end tests 
 	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=30m ./test/e2e/host/...
 
 .PHONY: e2e-installation
-e2e-installation: build host-programs ## Delete each pod of an installation with shards on the host cluster alone, under traffic, as root.
+e2e-installation: build host-programs ## Delete each pod of an installation with shards alone, and rotate every authority, on the host cluster, as root.
 	KCP_BIN=$(BIN) KCP_INSTALLATION=whole $(TEST) -count=1 -v -timeout=40m ./test/e2e/host/sharded
 
 .PHONY: e2e-race

@@ -3,7 +3,6 @@ package sharded
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +62,7 @@ var pods = []struct {
 // components with the same number at once.
 func (n *installation) losePods(t *testing.T) {
 	var rows []hosttest.Disturbance
-	if os.Getenv("KCP_INSTALLATION") != "" {
+	if whole {
 		for _, c := range pods {
 			rows = append(rows, n.disturbance(t, "the pods of "+c.component+" are deleted in turn", func() {
 				for _, pod := range c.names {
