@@ -136,8 +136,7 @@ func (s *scope) checkHost(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		other := &list.Items[i]
-		ref := other.Spec.RootShard.Reference
-		if other.UID == s.FrontProxy.UID || ref == nil || ref.Name != s.rs.Name || !older(other, s.FrontProxy) {
+		if other.UID == s.FrontProxy.UID || !installation.Refers(other.Spec.RootShard, s.rs) || !older(other, s.FrontProxy) {
 			continue
 		}
 		if host, port := installation.ProxyAddress(other, s.rs); host == s.externalHost && port == s.externalPort {

@@ -34,6 +34,11 @@ func Root(ctx context.Context, c client.Reader, namespace, field string, ref *v1
 	return rs, nil
 }
 
+// Refers reports whether a component is one of the installation of a RootShard in its namespace.
+func Refers(config v1alpha1.RootShardConfig, rs *v1alpha1.RootShard) bool {
+	return config.Reference != nil && config.Reference.Name == rs.Name
+}
+
 // CacheName returns the name of the CacheServer in a field, or an empty string.
 func CacheName(config *v1alpha1.CacheConfig) string {
 	if config == nil || config.Reference == nil {

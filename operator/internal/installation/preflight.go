@@ -157,7 +157,7 @@ func belongs(object client.Object, rs *v1alpha1.RootShard) bool {
 	case *v1alpha1.RootShard:
 		return o.Name == rs.Name
 	case *v1alpha1.Shard:
-		return o.Spec.RootShard.Reference != nil && o.Spec.RootShard.Reference.Name == rs.Name && o.DeletionTimestamp.IsZero()
+		return Refers(o.Spec.RootShard, rs) && o.DeletionTimestamp.IsZero()
 	case *v1alpha1.CacheServer:
 		return o.Name == CacheName(rs.Spec.Cache)
 	}

@@ -111,7 +111,7 @@ func shardsBefore(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, 
 	var all []part
 	for i := range list.Items {
 		s := &list.Items[i]
-		if ref := s.Spec.RootShard.Reference; ref != nil && ref.Name == rs.Name && s.DeletionTimestamp.IsZero() {
+		if Refers(s.Spec.RootShard, rs) && s.DeletionTimestamp.IsZero() {
 			all = append(all, partOf("Shard", s, &s.Spec.ComponentSpec, &s.Status.ComponentStatus))
 		}
 	}

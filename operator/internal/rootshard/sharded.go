@@ -30,8 +30,8 @@ func (r *Reconciler) sharded(ctx context.Context, rs *v1alpha1.RootShard, s *sha
 			return false, err
 		}
 	}
-	if slices.ContainsFunc(further.Items, func(s v1alpha1.Shard) bool { return refers(s.Spec.RootShard, rs) }) ||
-		slices.ContainsFunc(proxies.Items, func(f v1alpha1.FrontProxy) bool { return refers(f.Spec.RootShard, rs) }) {
+	if slices.ContainsFunc(further.Items, func(s v1alpha1.Shard) bool { return installation.Refers(s.Spec.RootShard, rs) }) ||
+		slices.ContainsFunc(proxies.Items, func(f v1alpha1.FrontProxy) bool { return installation.Refers(f.Spec.RootShard, rs) }) {
 		return true, nil
 	}
 	err := r.Get(ctx, client.ObjectKey{Namespace: rs.Namespace, Name: s.PeerCA()}, &corev1.Secret{})

@@ -11,17 +11,13 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/installation"
 )
 
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=shards,verbs=get;list;watch
 
 // finalizer keeps a RootShard while Shards refer to it, because they use its objects.
 const finalizer = "operator.kcp.io/shards"
-
-// refers reports whether a component is one of the installation of a RootShard.
-func refers(config v1alpha1.RootShardConfig, rs *v1alpha1.RootShard) bool {
-	return config.Reference != nil && config.Reference.Name == rs.Name
-}
 
 // ofInstallation returns a request for the RootShard that a component refers to, if any.
 func ofInstallation(component client.Object) []reconcile.Request {
@@ -47,7 +43,7 @@ func (r *Reconciler) shards(ctx context.Context, rs *v1alpha1.RootShard) ([]stri
 	}
 	var names []string
 	for i := range list.Items {
-		if shard := &list.Items[i]; refers(shard.Spec.RootShard, rs) && shard.DeletionTimestamp.IsZero() {
+		if shard := &list.Items[i]; installation.Refers(shard.Spec.RootShard, rs) && shard.DeletionTimestamp.IsZero() {
 			names = append(names, shard.Name)
 		}
 	}
