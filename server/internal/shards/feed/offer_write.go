@@ -159,10 +159,8 @@ func (w *writer) putAll(ctx context.Context, items []item) {
 	group.SetLimit(parallelWrites)
 	errs := make([]error, len(items))
 	for n, it := range items {
-		switch e := w.entry(it.id); {
-		case w.blocks(it.kind):
-		case e != nil && !it.differs(e):
-			e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
+		switch {
+		case w.blocks(it.kind), w.isCurrent(it):
 		default:
 			group.Go(func() error {
 				errs[n] = w.put(ctx, it, it.object)
@@ -303,13 +301,22 @@ func (w *writer) remove(ctx context.Context, i id) error {
 	return nil
 }
 
+// isCurrent reports whether the cache server has the object, and then remembers what it was encoded from.
+func (w *writer) isCurrent(it item) bool {
+	e := w.entry(it.id)
+	if e == nil || it.differs(e) {
+		return false
+	}
+	e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
+	return true
+}
+
 // put creates or updates an object, unless the cache server has it already.
 func (w *writer) put(ctx context.Context, it item, obj object) error {
-	e := w.entry(it.id)
-	if e != nil && !it.differs(e) {
-		e.encoded, e.encodedSum, e.size = it.origin, it.sum, it.size
+	if w.isCurrent(it) {
 		return nil
 	}
+	e := w.entry(it.id)
 	if err := w.mayReplace(it, e); err != nil {
 		return err
 	}
