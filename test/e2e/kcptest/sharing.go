@@ -40,6 +40,32 @@ func (s *Server) DynamicAt(t testing.TB, user User, path string) dynamic.Interfa
 	return must[dynamic.Interface](t)(dynamic.NewForConfig(s.At(user, path)))
 }
 
+// WidgetsExport is an export of widgets, with their schema, which allows sizes from 1 to 100.
+const WidgetsExport = `
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIResourceSchema
+metadata: {name: v1.widgets.example.org}
+spec:
+  group: example.org
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      type: object
+      properties:
+        spec: {type: object, properties: {size: {type: integer, minimum: 1, maximum: 100}}}
+---
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIExport
+metadata: {name: widgets}
+spec:
+  resources:
+  - {group: example.org, name: widgets, schema: v1.widgets.example.org, storage: {crd: {}}}
+`
+
 // Parse reads one object from YAML.
 func Parse(t testing.TB, manifest string) *unstructured.Unstructured {
 	t.Helper()

@@ -120,7 +120,7 @@ func (a *absences) useAtOnce(t *testing.T, on [2]string, consumer *kcptest.Clust
 	inBase, inProvider, inConsumer := base.Dynamic(t, kcptest.Masters), a.client(t, provider), a.client(t, consumer)
 
 	create(t, inBase, baseType+"---"+useOfBase)
-	create(t, inProvider, export+"---"+fmt.Sprintf(derivedType, baseName, providerName))
+	create(t, inProvider, kcptest.WidgetsExport+"---"+fmt.Sprintf(derivedType, baseName, providerName))
 
 	name := fmt.Sprintf("user-%d", n)
 	ws := kcptest.Workspace(name, "root:"+providerName, "derived")
@@ -200,7 +200,7 @@ func TestWhatDoesNotArriveIsUnavailableAndNotAbsent(t *testing.T) {
 	holder.Grant(t, kcptest.Alice, "cluster-admin")
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
 	startCache := stop(t, installation.Cache)
-	create(t, holder.Dynamic(t, kcptest.Masters), baseType+"---"+export)
+	create(t, holder.Dynamic(t, kcptest.Masters), baseType+"---"+kcptest.WidgetsExport)
 	consumer.Grant(t, kcptest.Bob, "cluster-admin")
 	// Requests are raw, because client-go retries 503.
 	want := func(user kcptest.User, typed string, code int, text string) {

@@ -13,36 +13,10 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 
-// export is an export of widgets, with the schema of widgets.
-const export = `
-apiVersion: apis.kcp.io/v1alpha1
-kind: APIResourceSchema
-metadata: {name: v1.widgets.example.org}
-spec:
-  group: example.org
-  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      type: object
-      properties:
-        spec: {type: object, properties: {size: {type: integer, minimum: 1, maximum: 100}}}
----
-apiVersion: apis.kcp.io/v1alpha2
-kind: APIExport
-metadata: {name: widgets}
-spec:
-  resources:
-  - {group: example.org, name: widgets, schema: v1.widgets.example.org, storage: {crd: {}}}
-`
-
 // exporting makes a cluster the provider of widgets.
 func exporting(t *testing.T, provider *kcptest.Cluster) {
 	t.Helper()
-	provider.Apply(t, export)
+	provider.Apply(t, kcptest.WidgetsExport)
 	kcptest.WaitForStatus(t, provider.Objects(t, kcptest.APIExports), "widgets", "", "identityHash")
 }
 

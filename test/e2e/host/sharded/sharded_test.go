@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 var host *hosttest.Host
@@ -103,27 +104,6 @@ func (n *installation) user(t *testing.T, workspace string) kubernetes.Interface
 }
 
 const (
-	export = `
-apiVersion: apis.kcp.io/v1alpha1
-kind: APIResourceSchema
-metadata: {name: v1.widgets.example.org}
-spec:
-  group: example.org
-  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}
----
-apiVersion: apis.kcp.io/v1alpha2
-kind: APIExport
-metadata: {name: widgets}
-spec:
-  resources:
-  - {group: example.org, name: widgets, schema: v1.widgets.example.org, storage: {crd: {}}}
-`
 	binding = `
 apiVersion: apis.kcp.io/v1alpha2
 kind: APIBinding
@@ -135,7 +115,7 @@ spec: {reference: {export: {path: root:east, name: widgets}}}
 
 // share exports an API on one shard, uses it on another, and reads the object there as a controller of the provider does.
 func (n *installation) share(t *testing.T) {
-	n.apply(t, "root:east", export)
+	n.apply(t, "root:east", kcptest.WidgetsExport)
 	n.apply(t, "root:west", binding)
 	n.kcp(t, "root:west", "wait", "--for=jsonpath={.status.phase}=Bound", "apibinding/widgets", "--timeout=1m")
 	n.apply(t, "root:west", widget)
