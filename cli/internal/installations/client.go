@@ -91,8 +91,11 @@ type Objects struct {
 // Read reads the objects of the operator in a namespace.
 func (c *Client) Read(ctx context.Context, namespace string) (*Objects, error) {
 	o := &Objects{}
-	err := errors.Join(
-		read(ctx, c, namespace, "rootshards", &o.RootShards), read(ctx, c, namespace, "shards", &o.Shards),
+	err := read(ctx, c, namespace, "rootshards", &o.RootShards)
+	if apierrors.IsNotFound(err) { // the same is true of the other kinds
+		return o, err
+	}
+	err = errors.Join(err, read(ctx, c, namespace, "shards", &o.Shards),
 		read(ctx, c, namespace, "cacheservers", &o.CacheServers), read(ctx, c, namespace, "virtualworkspaces", &o.VirtualWorkspaces),
 		read(ctx, c, namespace, "frontproxies", &o.FrontProxies), read(ctx, c, namespace, "etcdclusters", &o.EtcdClusters),
 		read(ctx, c, namespace, "etcdbackups", &o.Backups), read(ctx, c, namespace, "etcdbackupschedules", &o.Schedules))

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -301,6 +302,17 @@ func TestAReportRequiresPermissionToListSecrets(t *testing.T) {
 	})
 	r := Report{Client: c, Namespace: "team", LogBytes: 1000, Progress: func(string) {}}
 	if _, err := r.Write(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "permission to list Secrets") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAClusterWithoutTheOperatorIsReportedOnce(t *testing.T) {
+	c, dynamic, _ := clusterWith(t, example)
+	dynamic.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), "")
+	})
+	_, err := c.Read(t.Context(), "team")
+	if err == nil || strings.Count(err.Error(), "install the operator") != 1 {
 		t.Errorf("got %v", err)
 	}
 }
