@@ -14,11 +14,8 @@ import (
 
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
-
-// lostAfter is how long a pod may exist after the end of its grace period until its node counts as lost. A working kubelet kills the
-// process at the end of the grace period, and deletes the pod.
-const lostAfter = time.Minute
 
 // MaintainPods adds owner references to pods, which keep them when their StatefulSet is deleted, and force-deletes pods of lost nodes,
 // because a StatefulSet does not replace a pod that still exists. Such a pod may still run. This is safe: kcp keeps no state in its pods,
@@ -40,9 +37,9 @@ func (s *Scope) MaintainPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteLost force-deletes a pod whose grace period ended more than lostAfter ago, or sets when to check again.
+// deleteLost force-deletes a pod whose grace period ended more than workload.LostAfter ago, or sets when to check again.
 func (s *Scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
-	if left := time.Until(pod.DeletionTimestamp.Add(lostAfter)); left > 0 {
+	if left := time.Until(pod.DeletionTimestamp.Add(workload.LostAfter)); left > 0 {
 		s.After = conditions.Earliest(s.After, left)
 		return nil
 	}
@@ -77,6 +74,20 @@ func (s *Scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 		}
 	}
 	return pods, nil
+}
+
+// former returns why the StatefulSet is not created yet, or nil.
+func (s *Scope) former(ctx context.Context) error {
+	pods, err := s.podsOf(ctx)
+	if err != nil {
+		return err
+	}
+	pod, again := workload.Former(s.Owner, pods, time.Now())
+	if pod == nil {
+		return nil
+	}
+	return conditions.Unwatched(again, conditions.Wait("FormerPods",
+		"waiting for pod %s to terminate, which belongs to a deleted StatefulSet", pod.Name))
 }
 
 // orphanedPods returns the number of replicas for a new StatefulSet to adopt all pods of a deleted one.

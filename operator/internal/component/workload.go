@@ -95,6 +95,11 @@ func (s *Scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 		return err
 	}
 	meta.SetStatusCondition(&s.Status.Conditions, held)
+	if !exists {
+		if err := s.former(ctx); err != nil {
+			return err
+		}
+	}
 	if held.Status != metav1.ConditionTrue {
 		if err := apply.All(ctx, s.Client, s.Owner, set); err != nil {
 			return err
@@ -164,7 +169,8 @@ func (s *Scope) Available(ctx context.Context) {
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, set)
 	switch {
 	case apierrors.IsNotFound(err):
-		s.Report.Set(v1alpha1.ConditionAvailable, conditions.Wait("NotCreated", "StatefulSet %s does not exist yet", s.Workload))
+		s.Report.Set(v1alpha1.ConditionAvailable,
+			cmp.Or(s.former(ctx), conditions.Wait("NotCreated", "StatefulSet %s does not exist yet", s.Workload)))
 		return
 	case err != nil:
 		s.Report.Set(v1alpha1.ConditionAvailable, err)

@@ -236,6 +236,8 @@ func (s *scope) applyMembers(ctx context.Context, observed *clusterSnapshot, d d
 	switch {
 	case err != nil:
 		return err
+	case observed.former != "":
+		return nil
 	case wanted != nil && held.Status != metav1.ConditionTrue:
 		return apply.All(ctx, s.Client, s.cluster, wanted)
 	case observed.stateful != nil:

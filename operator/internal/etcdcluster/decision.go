@@ -64,6 +64,7 @@ const (
 	reasonDefragment        = "Defragmenting"
 	reasonReconciled        = "Reconciled"
 	reasonPodsStarting      = "PodsStarting"
+	reasonFormerPods        = "FormerPods"
 	reasonRestore           = "Restoring"
 	reasonRecover           = "Recovering"
 	reasonGrow              = "GrowingVolumes"
@@ -81,8 +82,8 @@ func decide(o observation) decision {
 
 func next(o observation) decision {
 	rules := []func(observation) (decision, bool){
-		restartBlockedPods, restoreBeforeStart, bootstrap, recoverFromSurvivor, restartDistrusting, waitForQuorum, refuseUnknownMembers,
-		clearStart, disarmRemoved, promoteLearner,
+		restartBlockedPods, waitForFormerPods, restoreBeforeStart, bootstrap, recoverFromSurvivor, restartDistrusting, waitForQuorum,
+		refuseUnknownMembers, clearStart, disarmRemoved, promoteLearner,
 		replaceFailed, addMembers, scaleDown, rollPods, scaleUp, freeSpace, defragment, growVolumes,
 	}
 	for _, rule := range rules {
@@ -146,6 +147,14 @@ func restartBlockedPods(o observation) (decision, bool) {
 		}
 	}
 	return undecided, false
+}
+
+// waitForFormerPods waits for pods of a deleted StatefulSet before the next one is created.
+func waitForFormerPods(o observation) (decision, bool) {
+	if o.former == "" {
+		return undecided, false
+	}
+	return wait(reasonFormerPods, "waiting for pod %s to terminate, which belongs to a deleted StatefulSet", o.former), true
 }
 
 // bootstrap starts a new cluster. Pods are created for all volumes that exist, so that the members of a deleted EtcdCluster of the same

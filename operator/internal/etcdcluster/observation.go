@@ -12,6 +12,7 @@ type observation struct {
 	volumes        int   // number of pods for the volumes that exist
 	upgrading      bool  // spec.version differs from the version that runs
 	growing        bool  // volumes must be expanded, or the StatefulSet must be created again after that
+	former         string // name of a pod of a deleted StatefulSet that is going away
 	changing       bool  // the pod template is being updated, so it is unknown which pods are outdated
 
 	restore        restorationState

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/etcdmember"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
@@ -120,6 +121,9 @@ func (s *scope) observeObjects(ctx context.Context, observed *clusterSnapshot) e
 	for i := range pods.Items {
 		observed.live[ordinalOf(s.cluster, pods.Items[i].Name)] = &pods.Items[i]
 	}
+	if observed.stateful == nil {
+		s.observeFormer(observed)
+	}
 	for ordinal := range count {
 		p, err := s.observePod(observed, ordinal)
 		if err != nil {
@@ -128,6 +132,20 @@ func (s *scope) observeObjects(ctx context.Context, observed *clusterSnapshot) e
 		observed.pods = append(observed.pods, p)
 	}
 	return nil
+}
+
+// observeFormer looks for a pod that must be gone before the StatefulSet is created.
+func (s *scope) observeFormer(observed *clusterSnapshot) {
+	var members []corev1.Pod
+	for ordinal, live := range observed.live {
+		if ordinal >= 0 {
+			members = append(members, *live)
+		}
+	}
+	slices.SortFunc(members, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	if pod, again := workload.Former(s.cluster, members, s.Now()); pod != nil {
+		observed.former, s.after = pod.Name, conditions.Earliest(s.after, again)
+	}
 }
 
 func (s *scope) observePod(observed *clusterSnapshot, ordinal int) (pod, error) {

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -38,9 +39,21 @@ func TestPodsRemainWhenTheirStatefulSetIsDeleted(t *testing.T) {
 		t.Errorf("another's pod belongs to %+v", foreign.OwnerReferences)
 	}
 	w.WritesNothing(t, func() { w.reconcile(t) })
-	if err := w.Delete(t.Context(), set); err != nil {
-		t.Fatal(err)
+	terminating := operatortest.Read(t, w.Cluster, "kcp-kcp-1", &corev1.Pod{})
+	terminating.Finalizers = []string{"example.com/terminates"} // the fake client deletes at once without it
+	w.MustUpdate(t, terminating)
+	for _, deleted := range []client.Object{terminating, set} {
+		if err := w.Delete(t.Context(), deleted); err != nil {
+			t.Fatal(err)
+		}
 	}
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "", "waiting for pod kcp-kcp-1 to terminate")
+	if err := w.Get(t.Context(), operatortest.Key("kcp-kcp"), &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
+		t.Errorf("while a pod of the former StatefulSet terminates: %v", err)
+	}
+	terminating = operatortest.Read(t, w.Cluster, "kcp-kcp-1", &corev1.Pod{})
+	terminating.Finalizers = nil
+	w.MustUpdate(t, terminating)
 	w.reconcile(t)
 	made := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	if *made.Spec.Replicas != 4 {
