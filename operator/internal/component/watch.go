@@ -20,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/retry"
 	"github.com/kcplane/kcp/operator/internal/settings"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -124,7 +125,7 @@ func (e *Environment) Watch(mgr ctrl.Manager, name string, object client.Object,
 		return named(pod, "app.kubernetes.io/instance")
 	}
 	changed := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(mgr).Named(name).
+	return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(retry.Options()).
 		For(object, builder.WithPredicates(changed)).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).

@@ -22,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/retry"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -52,7 +53,7 @@ type Reconciler struct {
 
 // Setup registers the reconciler.
 func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackup").
+	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackup").WithOptions(retry.Options()).
 		For(&v1alpha1.EtcdBackup{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&batchv1.Job{}).
 		Complete(r)

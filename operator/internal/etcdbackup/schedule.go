@@ -21,6 +21,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/retention"
+	"github.com/kcplane/kcp/operator/internal/retry"
 )
 
 const (
@@ -39,7 +40,7 @@ type ScheduleReconciler struct {
 
 // Setup registers the reconciler.
 func (r *ScheduleReconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackupschedule").
+	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackupschedule").WithOptions(retry.Options()).
 		For(&v1alpha1.EtcdBackupSchedule{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&v1alpha1.EtcdBackup{}).
 		Complete(r)

@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -19,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/retry"
 )
 
 // issuersIndex indexes EtcdClusters by the Issuers in their specs.
@@ -46,7 +46,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	issuing := func(ctx context.Context, issuer client.Object) []reconcile.Request {
 		return fieldindex.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
+	options := retry.Options()
+	options.MaxConcurrentReconciles = concurrency
+	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").WithOptions(options).
 		For(&v1alpha1.EtcdCluster{},
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
@@ -54,7 +56,6 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(issuing)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
 }
 

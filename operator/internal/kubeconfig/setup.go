@@ -17,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/installation"
 	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/retry"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -33,7 +34,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").WithOptions(retry.Options()).
 		For(&v1alpha1.Kubeconfig{},
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Certificate{}).
@@ -58,7 +59,7 @@ func (r *Revoker) Setup(_ context.Context, mgr ctrl.Manager) error {
 		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig-revocation").
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig-revocation").WithOptions(retry.Options()).
 		Watches(&v1alpha1.Kubeconfig{}, handler.EnqueueRequestsFromMapFunc(gone), builder.WithPredicates(deleted)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
 		Complete(r)
