@@ -4,16 +4,16 @@ import "time"
 
 // observation is the input of a decision: the desired and the observed state of a cluster.
 type observation struct {
-	want           int   // desired number of members
-	paused         bool  // spec.maintenance.paused
-	initialized    bool  // a cluster was started, and its ID is in the status
-	recorded       int   // number of pods for the voters in the status
-	recordedVoters []int // ordinals of the voters in the status
-	volumes        int   // number of pods for the volumes that exist
-	upgrading      bool  // spec.version differs from the version that runs
-	growing        bool  // volumes must be expanded, or the StatefulSet must be created again after that
+	want           int    // desired number of members
+	paused         bool   // spec.maintenance.paused
+	initialized    bool   // a cluster was started, and its ID is in the status
+	recorded       int    // number of pods for the voters in the status
+	recordedVoters []int  // ordinals of the voters in the status
+	volumes        int    // number of pods for the volumes that exist
+	upgrading      bool   // spec.version differs from the version that runs
+	growing        bool   // volumes must be expanded, or the StatefulSet must be created again after that
 	former         string // name of a pod of a deleted StatefulSet that is going away
-	changing       bool  // the pod template is being updated, so it is unknown which pods are outdated
+	changing       bool   // the pod template is being updated, so it is unknown which pods are outdated
 
 	restore        restorationState
 	restoreMessage string
