@@ -36,7 +36,7 @@ func TestAStatefulSetIsCreatedAgainOnlyWhenThePodsOfTheFormerOneAreGone(t *testi
 	}
 	conditions := operatortest.Read(t, m.Cluster, "x", &v1alpha1.EtcdCluster{}).Status.Conditions
 	if c := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); c.Reason != "FormerPods" || !strings.Contains(c.Message, "x-2") {
-		t.Errorf("meanwhile: %+v", c)
+		t.Errorf("while the pod terminates: %+v", c)
 	}
 	last = operatortest.Read(t, m.Cluster, "x-2", &corev1.Pod{})
 	last.Finalizers = nil
