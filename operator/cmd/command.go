@@ -145,6 +145,7 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	}
 	ready := &readiness{
 		cache: mgr.GetCache(), watched: operator.Watched(), elected: mgr.Elected(), live: mgr.GetAPIReader(), now: time.Now,
+		log:   mgr.GetLogger().WithName("readyz").Info,
 		lease: client.ObjectKey{Namespace: cmp.Or(s.leaderElectionNamespace, ownNamespace()), Name: leaseName},
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("healthz", healthz.Ping), mgr.AddReadyzCheck("readyz", ready.check)); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -21,22 +22,39 @@ type readiness struct {
 	lease client.ObjectKey
 	live  client.Reader
 	now   func() time.Time
+	log   func(message string, keysAndValues ...any)
 }
 
 // patience is shorter than the second that a kubelet waits for an answer.
 const patience = 800 * time.Millisecond
 
-// check implements healthz.Checker.
+// check implements healthz.Checker. It logs the error, which the response does not have, and the log of the package healthz neither.
 func (r *readiness) check(request *http.Request) error {
 	ctx, cancel := context.WithTimeout(request.Context(), patience)
 	defer cancel()
-	for _, object := range r.watched {
+	err := r.missing(ctx)
+	if err != nil {
+		r.log("Not ready", "reason", err.Error())
+	}
+	return err
+}
+
+// missing returns what prevents the operator from being ready.
+func (r *readiness) missing(ctx context.Context) error {
+	// A replica on standby runs no controllers, so this call starts the informers: all of them, before it waits for any.
+	filled := make([]toolscache.InformerSynced, len(r.watched))
+	for i, object := range r.watched {
 		informer, err := r.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("caching %T: %w (are cert-manager and the operator's own kinds installed?)", object, err)
 		}
-		if !informer.HasSynced() {
-			return fmt.Errorf("caching %T: not filled yet", object)
+		filled[i] = informer.HasSynced
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), filled...) {
+		for i, object := range r.watched {
+			if !filled[i]() {
+				return fmt.Errorf("caching %T: not filled yet", object)
+			}
 		}
 	}
 	select {
