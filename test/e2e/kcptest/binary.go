@@ -14,6 +14,8 @@ var sources = map[string]struct{ module, pkg string }{
 	"kubectl-kcp":             {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
 	"kcp-host":                {".", "github.com/kcplane/kcp/test/host"},
 	"kcp-operator":            {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
+	"etcd-member":             {".", "github.com/kcplane/kcp/operator/cmd/etcd-member"},
+	"etcd-snapshot":           {".", "github.com/kcplane/kcp/operator/cmd/etcd-snapshot"},
 	"kube-apiserver":          {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"etcd":                    {".", "github.com/kcplane/kcp/test/bench/etcd"},
 	"image":                   {"tools", "github.com/kcplane/kcp/tools/image"},

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type Host struct {
 	program string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
+	installing sync.Mutex
 	operator   *Release // nil until a test needs it
 }
 

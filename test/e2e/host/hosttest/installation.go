@@ -37,6 +37,8 @@ type Installation struct {
 // Installation returns a new namespace, with the operator running, which the tests of a package share.
 func (h *Host) Installation(t *testing.T) *Installation {
 	t.Helper()
+	h.installing.Lock()
+	defer h.installing.Unlock()
 	if h.operator == nil {
 		h.loadImages(t)
 		h.operator = &Release{h.Restricted(t)}
@@ -80,16 +82,22 @@ func (h *Host) Restricted(t *testing.T) *Namespace {
 	return n
 }
 
+// loadImages packs the programs of this clone.
 func (h *Host) loadImages(t *testing.T) {
 	t.Helper()
-	build := func(program string) string { return Build(t.Context(), t, Root+program) }
-	for name, program := range map[string]string{"kcp": "server/cmd/kcp", "kcp-operator": "operator/cmd/kcp-operator"} {
-		h.Load(t, "localhost/"+name+":test", "/"+name, build(program)+"=/"+name)
+	program := func(name string) string {
+		file, err := kcptest.Binary(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, name := range []string{"kcp", "kcp-operator"} {
+		h.Load(t, "localhost/"+name+":test", "/"+name, program(name)+"=/"+name)
 		h.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+name+":test", "localhost/"+name+":next")
 	}
-	h.Load(t, "localhost/etcd:test", "/etcd", build("test/bench/etcd")+"=/etcd")
 	h.Load(t, "localhost/etcd:v"+version.Version, "/etcd",
-		build("operator/cmd/etcd-member")+"=/etcd", build("operator/cmd/etcd-snapshot")+"=/etcd-snapshot")
+		program("etcd-member")+"=/etcd", program("etcd-snapshot")+"=/etcd-snapshot")
 }
 
 // Remove uninstalls the operator, if that is installed, and starts the deletion of its namespace.

@@ -15,6 +15,8 @@ import (
 // stateless returns a namespace with a kcp of two pods and an external etcd, and a client.
 func stateless(t *testing.T) (*installed, kubernetes.Interface) {
 	t.Helper()
+	etcd := hosttest.Build(t.Context(), t, hosttest.Root+"test/bench/etcd")
+	host.Load(t, "localhost/etcd:test", "/etcd", etcd+"=/etcd")
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.Manifest(t, "etcd.yaml")
@@ -31,8 +33,7 @@ func (n *installed) scale(t *testing.T, pods int) {
 	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"replicas":%d}}`, pods))
 }
 
-func TestPodsOutliveStatefulSet(t *testing.T) {
-	n, client := stateless(t)
+func (n *installed) podsOutliveStatefulSet(t *testing.T, client kubernetes.Interface) {
 	deleted := func(cascade string) hosttest.Disturbance {
 		return hosttest.Disturbance{Name: "the StatefulSet of kcp is deleted with --cascade=" + cascade, By: func() {
 			n.untouched(t, "a StatefulSet that is deleted", func() {

@@ -11,11 +11,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestKCPWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
-	n := namespace(t)
-	n.RemoveAfter(t)
-	n.Manifest(t, "etcd.yaml")
-	n.made(t, "kcp.yaml")
+func kcpWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
+	n, client := stateless(t)
+	t.Run("its pods outlive their StatefulSet", func(t *testing.T) { n.podsOutliveStatefulSet(t, client) })
 	guest := n.guest(t, "guest")
 	n.Kubectl(t, "delete", "kubeconfig", "guest", "--timeout=2m")
 	n.forbids(t, guest)

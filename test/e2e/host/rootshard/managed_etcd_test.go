@@ -30,8 +30,9 @@ const (
 	ofTheEtcd = "app.kubernetes.io/instance=kcp-etcd,app.kubernetes.io/component=etcd" // label selector of its pods and volumes
 )
 
-func TestEtcdSurvivesLossAndReplacementOfMembers(t *testing.T) {
-	n := install(t)
+func etcdSurvivesLossAndReplacementOfMembers(t *testing.T) {
+	n := namespace(t)
+	n.RemoveAfter(t)
 	older := hosttest.Build(t.Context(), t, hosttest.Root+"operator/cmd/etcd-member", "-modfile="+hosttest.Root+"test/host/etcd/v3.6.mod")
 	host.Load(t, "localhost/etcd:v"+before, "/etcd", older+"=/etcd")
 	manifest, err := os.ReadFile("testdata/managed.yaml")
@@ -241,7 +242,7 @@ spec:
   tls: {issuerRef: {name: company}}
 `
 
-func TestEtcdRefusesOtherCertificatesOfItsIssuer(t *testing.T) {
+func etcdRefusesOtherCertificatesOfItsIssuer(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.Apply(t, vouched)

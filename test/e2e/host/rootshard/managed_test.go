@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
@@ -52,9 +54,7 @@ spec:
 	return n.Kubeconfig(t, name+"-kubeconfig")
 }
 
-func TestKCPWithManagedEtcdStaysAvailable(t *testing.T) {
-	n := install(t)
-	client, _ := n.made(t, "managed.yaml")
+func (n *installed) staysAvailable(t *testing.T, client kubernetes.Interface) {
 	n.Undisturbed(t, client,
 		hosttest.Disturbance{Name: "a pod of kcp is deleted, then the other", By: func() {
 			n.Replace(t, "kcp-kcp-0")

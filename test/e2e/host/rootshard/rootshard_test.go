@@ -1,6 +1,5 @@
 // Package rootshard tests on a real Kubernetes that the operator creates a working kcp, which keeps working while its parts are deleted
-// and replaced. The tests share one operator, and most of them one kcp with a managed etcd. They run in the order of the files; those
-// that delete kcp come last.
+// and replaced. The tests share one operator. Those of different kcps run at the same time, because they wait most of the time.
 package rootshard
 
 import (
@@ -14,32 +13,39 @@ import (
 
 var host *hosttest.Host
 
-func TestMain(m *testing.M) { hosttest.Main(m, &host, remove) }
+func TestMain(m *testing.M) { hosttest.Main(m, &host) }
 
 // installed is a namespace that the operator manages.
 type installed struct {
 	*hosttest.Installation
 }
 
-// shared is the namespace of the kcp with a managed etcd. It is nil until a test needs it.
-var shared *installed
-
-// remove deletes what the tests share.
-func remove() error {
-	if shared == nil {
-		return nil
-	}
-	return shared.Remove()
-}
-
-// install returns the namespace that the tests share, with the operator running.
-func install(t *testing.T) *installed {
-	t.Helper()
-	if shared == nil {
-		shared = namespace(t)
-	}
-	shared.Explain(t)
-	return shared
+func TestRootShards(t *testing.T) {
+	managed := namespace(t)
+	managed.Namespace.RemoveAfter(t)
+	t.Run("with the operator", func(t *testing.T) {
+		t.Run("a kcp with a managed etcd", func(t *testing.T) {
+			t.Parallel()
+			managed.Explain(t)
+			client, kubeconfig := managed.made(t, "managed.yaml")
+			t.Run("stays available", func(t *testing.T) { managed.staysAvailable(t, client) })
+			config := managed.Config(t, kubeconfig, "root:team")
+			t.Run("rotates the key of service accounts", func(t *testing.T) { managed.rotateServiceAccounts(t, client, config) })
+			t.Run("rotates authorities", func(t *testing.T) { managed.rotateAuthorities(t, kubeconfig) })
+		})
+		t.Run("beside it", func(t *testing.T) { // for about the same time
+			t.Parallel()
+			t.Run("an etcd survives the loss and the replacement of members", etcdSurvivesLossAndReplacementOfMembers)
+			t.Run("an etcd recovers from one member and takes a snapshot", etcdRecoversFromOneMemberAndTakesSnapshot)
+			t.Run("a kcp with an external etcd is created and deleted", kcpWithExternalEtcdIsCreatedAndDeleted)
+			t.Run("an etcd refuses other certificates of its issuer", etcdRefusesOtherCertificatesOfItsIssuer)
+		})
+	})
+	t.Run("a kcp outlives the operator and is deleted without it", func(t *testing.T) {
+		managed.Explain(t)
+		client, _ := managed.made(t, "managed.yaml")
+		managed.outlivesOperator(t, client)
+	})
 }
 
 // namespace returns a new namespace, with the operator running.

@@ -1,181 +1,22 @@
 package rootshard
 
 import (
-	"context"
-	"crypto/tls"
-	"fmt"
-	"io"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
-func TestKeysAreRotatedAccordingToRunbook(t *testing.T) {
-	n := install(t)
-	client, kubeconfig := n.made(t, "managed.yaml")
-	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.Config(t, kubeconfig, "root:team")) })
-	t.Run("authorities", func(t *testing.T) { n.rotateAuthorities(t, kubeconfig) })
-}
-
 func (n *installed) rotateServiceAccounts(t *testing.T, client kubernetes.Interface, config *rest.Config) {
 	const section = "The key of service accounts"
-	asToken := func(token string) *rest.Config {
-		anonymous := rest.AnonymousClientConfig(config)
-		anonymous.BearerToken, anonymous.QPS = token, -1
-		return anonymous
-	}
-	ofSecret := tokenInSecret(t, client)
-	before := asToken(newToken(t.Context(), t, client))
-	n.Undisturbed(t, hosttest.ClientOf(t, before), hosttest.Disturbance{Name: "the key of service accounts is rotated", By: func() {
-		end := newTokensAreAccepted(t, client, config)
-		n.Follow(t, section, 0)
-		end()
-	}})
-	for what, token := range map[string]string{"in a Secret": ofSecret, "from now": newToken(t.Context(), t, client)} {
-		if _, err := hosttest.ClientOf(
-			t,
-			asToken(token),
-		).CoreV1().ConfigMaps(
-			"default",
-		).List(
-			t.Context(),
-			metav1.ListOptions{Limit: 1},
-		); err != nil {
-			t.Errorf("token %s: %v", what, err)
-		}
-	}
-	after := asToken(newToken(t.Context(), t, client))
-	n.Undisturbed(
-		t,
-		hosttest.ClientOf(t, after),
-		hosttest.Disturbance{Name: "the former key of service accounts is accepted no more", By: func() { n.Follow(t, section, 1) }},
-	)
-	for what, token := range map[string]string{"from before": before.BearerToken, "in a Secret": ofSecret} {
-		if _, err := hosttest.ClientOf(
-			t,
-			asToken(token),
-		).CoreV1().ConfigMaps(
-			"default",
-		).List(
-			t.Context(),
-			metav1.ListOptions{},
-		); !apierrors.IsUnauthorized(
-			err,
-		) {
-			t.Errorf("after the rotation, token %s: got %v", what, err)
-		}
-	}
-}
-
-// tokenInSecret gives the service account default the role cluster-admin, and returns a token of it that does not expire.
-func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
-	t.Helper()
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "default"}},
-	}
-	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-		Type:       corev1.SecretTypeServiceAccountToken,
-	}
-	if _, err := client.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	token := ""
-	// If a process of kcp was killed before, its lease lasts for a minute, during which no replica runs the controllers.
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		read, err := client.CoreV1().Secrets("default").Get(ctx, secret.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		token = string(read.Data[corev1.ServiceAccountTokenKey])
-		return token != "", nil
-	}); err != nil {
-		t.Fatalf("the Secret has no token: %v", err)
-	}
-	return token
-}
-
-func newToken(ctx context.Context, t *testing.T, client kubernetes.Interface) string {
-	t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
-	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default", request, metav1.CreateOptions{})
-	if err != nil {
-		if ctx.Err() == nil {
-			t.Errorf("creating a token: %v", err)
-		}
-		return ""
-	}
-	return made.Status.Token
-}
-
-// newTokensAreAccepted creates one token after another until end is called, and uses each at once on a new connection, which may go to
-// any pod.
-func newTokensAreAccepted(t *testing.T, client kubernetes.Interface, config *rest.Config) (end func()) {
-	t.Helper()
-	trust, err := rest.TLSConfigFor(rest.AnonymousClientConfig(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	used := 0
-	var running sync.WaitGroup
-	running.Go(func() {
-		for ctx.Err() == nil {
-			token := newToken(ctx, t, client)
-			if status, err := use(ctx, trust, config.Host+"/api/v1/namespaces/default/configmaps?limit=1", token); ctx.Err() == nil {
-				used++
-				if err != nil || status != http.StatusOK {
-					t.Errorf("a new token: got %d %v", status, err)
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
-	return func() {
-		cancel()
-		running.Wait()
-		t.Logf("%d new tokens were used", used)
-	}
-}
-
-func use(ctx context.Context, trust *tls.Config, url, token string) (status int, err error) {
-	transport := &http.Transport{TLSClientConfig: trust.Clone(), DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%.500s", body)
-	}
-	return response.StatusCode, err
+	hosttest.RotateServiceAccounts(t, []hosttest.Tenant{{Client: client, Config: config}},
+		hosttest.Disturbance{Name: "the key of service accounts is rotated", By: func() { n.Follow(t, section, 0) }},
+		hosttest.Disturbance{Name: "the former key of service accounts is accepted no more", By: func() { n.Follow(t, section, 1) }})
 }
 
 func (n *installed) rotateAuthorities(t *testing.T, first string) {

@@ -24,7 +24,7 @@ spec:
   lastSnapshot: {volume: {claimName: snapshots}}
 `
 
-func TestEtcdRecoversFromOneMemberAndTakesSnapshot(t *testing.T) {
+func etcdRecoversFromOneMemberAndTakesSnapshot(t *testing.T) {
 	const theEtcd, ofTheEtcd = "etcdcluster/events", "app.kubernetes.io/instance=events,app.kubernetes.io/component=etcd"
 	n := namespace(t)
 	n.RemoveAfter(t)

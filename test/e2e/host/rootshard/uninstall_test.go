@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
-func TestKCPOutlivesOperatorAndIsDeletedWithoutIt(t *testing.T) {
-	n := install(t)
-	client, _ := n.made(t, "managed.yaml")
+func (n *installed) outlivesOperator(t *testing.T, client kubernetes.Interface) {
 	guest := n.guest(t, "guest")
 	n.Undisturbed(t, client, hosttest.Disturbance{Name: "the operator is uninstalled, and installed again", By: func() {
 		n.untouched(t, "installing again", func() {
@@ -28,7 +28,6 @@ func TestKCPOutlivesOperatorAndIsDeletedWithoutIt(t *testing.T) {
 		n.Kubectl(t, "scale", "statefulset", "kcp-etcd", "--replicas=0")
 		n.Kubectl(t, "wait", "--for=delete", "pod/kcp-etcd-0", "pod/kcp-etcd-1", "pod/kcp-etcd-2", "--timeout=3m")
 		n.deleted(t)
-		shared = nil
 	})
 }
 
