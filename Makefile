@@ -197,13 +197,25 @@ e2e-sharded: build test-tools stock ## Run all end-to-end tests that a front pro
 e2e-abuse: build ## Run each attack of one tenant for six seconds, and check that another tenant is not affected.
 	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=20m ./test/e2e/abuse
 
+# One package after the other, because go test counts the time in which a package waits for the cluster, and ends it after the timeout.
 .PHONY: e2e
 e2e: build host-programs ## Start the host cluster and run the end-to-end tests of the operator on it, as root.
-	KCP_BIN=$(BIN) $(TEST) -count=1 -timeout=30m ./test/e2e/host/...
+	KCP_BIN=$(BIN) $(TEST) -p=1 -count=1 -timeout=30m ./test/e2e/host/...
+
+.PHONY: former
+former: ## Build the server of the commit in test/skew, to run it beside that of this clone.
+	rm -rf $(BIN)/former && mkdir -p $(BIN)/former/source
+	git archive $$(cat test/skew) | tar -x -C $(BIN)/former/source
+	cd $(BIN)/former/source && $(GO) build -ldflags="-s -w" -o $(BIN)/former/ ./server/cmd/kcp
+	rm -rf $(BIN)/former/source
 
 .PHONY: e2e-installation
-e2e-installation: build host-programs ## Delete each pod of an installation with shards alone, and rotate every authority, on the host cluster, as root.
-	KCP_BIN=$(BIN) KCP_INSTALLATION=whole $(TEST) -count=1 -v -timeout=40m ./test/e2e/host/sharded
+e2e-installation: build former host-programs ## Upgrade, mix, rotate and disturb an installation with shards on the host cluster, as root.
+	KCP_BIN=$(BIN) KCP_INSTALLATION=whole $(TEST) -count=1 -v -timeout=90m -run=TestAnInstallation ./test/e2e/host/sharded
+
+.PHONY: e2e-production
+e2e-production: build host-programs ## Apply the example of a production installation to the host cluster, as root.
+	KCP_BIN=$(BIN) $(TEST) -tags=production -count=1 -v -timeout=30m -run=TestTheProductionExample ./test/e2e/host/sharded
 
 .PHONY: e2e-race
 e2e-race: build clients ## Let four clients race for the same paths through two front proxies for ten minutes, while workspaces move.

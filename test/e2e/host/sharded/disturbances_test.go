@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
@@ -115,21 +113,6 @@ func (n *installation) drain(t *testing.T) {
 	n.serves(t)
 }
 
-// upgrade changes the image of the root shard, which all components follow.
-func (n *installation) upgrade(t *testing.T) {
-	hosttest.During(t, n.users(t, hosttest.NoneFails), n.disturbance(t, "the installation is upgraded", func() {
-		n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", `--patch={"spec":{"image":{"tag":"next"}}}`)
-		for _, object := range []string{"cacheserver/cache", "rootshard/kcp", "shard/east", "frontproxy/public"} {
-			n.Kubectl(t, "wait", "--for=jsonpath={.status.image}=localhost/kcp:next", object, "--timeout=8m")
-		}
-	}))
-	images := n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/component!=etcd", "--output=jsonpath={.items[*].spec.containers[0].image}")
-	if got := sets.New(strings.Fields(images)...); len(got) != 1 || !got.Has("localhost/kcp:next") {
-		t.Errorf("pods run the images %v", sets.List(got))
-	}
-	n.serves(t)
-}
-
 // rotate replaces the key of every authority of the installation, as docs/operations.md describes.
 func (n *installation) rotate(t *testing.T) {
 	const section = "Authorities of an installation with shards"
@@ -153,4 +136,18 @@ func (n *installation) rotate(t *testing.T) {
 	}
 	n.serves(t)
 	n.kcp(t, "root:west", "create", "configmap", fmt.Sprintf("after-%d", time.Now().Unix()))
+}
+
+// rotateServiceAccounts replaces the key of each shard that signs tokens of service accounts, as docs/operations.md describes.
+func (n *installation) rotateServiceAccounts(t *testing.T) {
+	const section = "The key of service accounts"
+	var tenants []hosttest.Tenant
+	for _, workspace := range []string{"root", "east", "west"} {
+		config := n.Config(t, n.kubeconfig, "root:"+workspace)
+		tenants = append(tenants, hosttest.Tenant{Name: workspace, Client: hosttest.ClientOf(t, config), Config: config})
+	}
+	hosttest.RotateServiceAccounts(t, tenants,
+		n.disturbance(t, "the keys of service accounts of all shards are rotated", func() { n.Follow(t, section, 2) }),
+		n.disturbance(t, "the former keys of service accounts are accepted no more", func() { n.Follow(t, section, 3) }))
+	n.serves(t)
 }

@@ -31,41 +31,56 @@ type installation struct {
 	*hosttest.Installation
 	kubeconfig string
 	parts      []string // everything, without what is deleted
+	port       string   // of the front proxy
 }
 
-// whole is true with make e2e-installation, which takes twice the time.
+// whole is true with make e2e-installation, which takes four times as long.
 var whole = os.Getenv("KCP_INSTALLATION") != ""
 
 func TestAnInstallationWithShardsComesFromOneFileAndStaysAvailable(t *testing.T) {
-	n := &installation{Installation: host.Installation(t), parts: slices.Clone(everything)}
+	n := &installation{Installation: host.Installation(t), parts: slices.Clone(everything), port: "6443"}
 	n.RemoveAfter(t)
 	n.Service = "public-front-proxy"
-	n.Manifest(t, "installation.yaml")
-	n.Ready(t, n.parts...)
-	n.kubeconfig = n.Kubeconfig(t, "admin-kubeconfig")
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"workspaces are on each shard", n.spread},
-		{"shards share an API", n.share},
-		{"pods are deleted", n.losePods},
-		{"a shard is drained", n.drain},
-		{"the installation is upgraded", n.upgrade},
-	} {
+	steps := []step{{"workspaces are on each shard", n.spread}, {"shards share an API", n.share}}
+	if whole {
+		n.begin(t, former(t))
+		steps = append(steps, step{"an installation of the former version is upgraded", n.upgradeFormer}, step{"versions are mixed", n.mix})
+	} else {
+		n.begin(t, "test")
+	}
+	steps = append(steps, step{"pods are deleted", n.losePods}, step{"a shard is drained", n.drain},
+		step{"the installation is upgraded", func(t *testing.T) { n.upgrade(t, "the installation is upgraded", "next") }})
+	if whole {
+		steps = append(steps, step{"keys of service accounts are rotated", n.rotateServiceAccounts}, step{"authorities are rotated", n.rotate})
+	}
+	for _, step := range steps {
 		if !t.Run(step.name, step.run) {
 			return
 		}
 	}
-	if whole {
-		t.Run("authorities are rotated", n.rotate)
+}
+
+type step struct {
+	name string
+	run  func(*testing.T)
+}
+
+// begin creates the installation from one file, with an image of a tag.
+func (n *installation) begin(t *testing.T, tag string) {
+	t.Helper()
+	manifest, err := os.ReadFile("testdata/installation.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
+	n.Apply(t, strings.Replace(string(manifest), "tag: test", "tag: "+tag, 1))
+	n.Ready(t, n.parts...)
+	n.kubeconfig = n.Kubeconfig(t, "admin-kubeconfig")
 }
 
 // kcp runs kubectl in a workspace of the installation, on the node, and returns its output.
 func (n *installation) kcp(t *testing.T, workspace string, args ...string) string {
 	t.Helper()
-	server := "--server=https://public-front-proxy." + n.Name + ".svc.cluster.local:6443/clusters/" + workspace
+	server := "--server=https://public-front-proxy." + n.Name + ".svc.cluster.local:" + n.port + "/clusters/" + workspace
 	return host.OnNode(t, n.kubeconfig, append([]string{"--context=internal", server}, args...)...)
 }
 
