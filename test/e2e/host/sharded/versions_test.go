@@ -44,7 +44,8 @@ func (n *installation) upgrade(t *testing.T, name, tag string) {
 			n.Kubectl(t, "wait", "--for=jsonpath={.status.image}=localhost/kcp:"+tag, object, "--timeout=8m")
 		}
 	}))
-	images := n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/component!=etcd", "--output=jsonpath={.items[*].spec.containers[0].image}")
+	images := n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/component!=etcd",
+		"--output=jsonpath={.items[*].spec.containers[0].image}")
 	if got := sets.New(strings.Fields(images)...); len(got) != 1 || !got.Has("localhost/kcp:"+tag) {
 		t.Errorf("pods run the images %v", sets.List(got))
 	}
@@ -103,15 +104,15 @@ func (n *installation) mix(t *testing.T) {
 	}
 	n.Ready(t, n.parts...)
 	var rows []hosttest.Disturbance
-	for _, component := range []string{"shard/east", "rootshard/kcp", "frontproxy/public"} {
-		for _, tag := range []string{"former", "test"} {
-			name := component + " returns to the current version"
-			if tag == "former" {
-				name = component + " runs the former version, and the others the current one"
-			}
-			rows = append(rows, n.disturbance(t, name, func() {
-				n.image(t, component, tag)
-				n.Kubectl(t, "wait", "--for=jsonpath={.status.image}=localhost/kcp:"+tag, component, "--timeout=5m")
+	for _, c := range []struct{ object, name string }{
+		{"shard/east", "the shard east"}, {"rootshard/kcp", "the root shard"}, {"frontproxy/public", "the front proxy"},
+	} {
+		for _, change := range []struct{ tag, name string }{
+			{"former", c.name + " runs the former version, and the others the current one"}, {"test", c.name + " returns to the current version"},
+		} {
+			rows = append(rows, n.disturbance(t, change.name, func() {
+				n.image(t, c.object, change.tag)
+				n.Kubectl(t, "wait", "--for=jsonpath={.status.image}=localhost/kcp:"+change.tag, c.object, "--timeout=5m")
 				n.Ready(t, n.parts...)
 				n.uses(t)
 			}))
@@ -132,7 +133,8 @@ func (n *installation) uses(t *testing.T) {
 	t.Helper()
 	for _, shard := range []string{"root", "east", "west"} {
 		name := shard + "-mixed"
-		n.apply(t, "root", strings.Replace(strings.ReplaceAll(workspace, "NAME", shard), `"metadata": {"name": "`+shard, `"metadata": {"name": "`+name, 1))
+		onShard := strings.ReplaceAll(workspace, "NAME", shard)
+		n.apply(t, "root", strings.Replace(onShard, `"metadata": {"name": "`+shard, `"metadata": {"name": "`+name, 1))
 		n.kcp(t, "root", "wait", "--for=jsonpath={.status.phase}=Ready", "workspace/"+name, "--timeout=2m")
 		n.apply(t, "root:"+name, binding)
 		n.kcp(t, "root:"+name, "wait", "--for=jsonpath={.status.phase}=Bound", "apibinding/widgets", "--timeout=1m")
