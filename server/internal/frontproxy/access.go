@@ -39,7 +39,7 @@ func (p *Proxy) withAccess(next http.Handler) http.Handler {
 }
 
 func (p *Proxy) access(r *http.Request, x *exchange) (err error) {
-	if x.caller, err = callerOf(r, p.authenticate); err != nil {
+	if x.caller, err = callerOf(r, p.users); err != nil {
 		return err
 	}
 	c := x.caller

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
@@ -41,15 +40,15 @@ import (
 //   - No request of a client reaches what shards serve for front proxies.
 //   - Every open request counts for its client and ends with it, with the proxy, or when its client makes no progress.
 type Proxy struct {
-	authenticate authenticator.Request
-	groups       identity.Filter
-	files        atomic.Pointer[files]
-	shards       *shardSet
-	resolver     *questions.Resolver
-	open         *openRequests
-	metrics      *instruments
-	audit        *refusals
-	clock        clock.PassiveClock
+	users    users
+	groups   identity.Filter
+	files    atomic.Pointer[files]
+	shards   *shardSet
+	resolver *questions.Resolver
+	open     *openRequests
+	metrics  *instruments
+	audit    *refusals
+	clock    clock.PassiveClock
 	// ending ends when open watches must end.
 	ending context.Context
 
@@ -105,7 +104,7 @@ func recovered(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, x *exchange) (err error) {
-	if x.caller, err = callerOf(r, p.authenticate); err != nil {
+	if x.caller, err = callerOf(r, p.users); err != nil {
 		return err
 	}
 	end, err := p.open.begin(x.caller.client.Key)

@@ -80,11 +80,11 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	if s.serving == nil {
 		return nil, errors.New("--secure-port must not be 0")
 	}
-	users, err := s.authentication(ctx)
+	authenticated, err := s.authentication(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.proxy = &Proxy{authenticate: users.Authenticator, groups: identity.NewFilter(o.DropGroups, o.PassOnGroups), metrics: newInstruments(),
+	s.proxy = &Proxy{users: authenticated, groups: identity.NewFilter(o.DropGroups, o.PassOnGroups), metrics: newInstruments(),
 		open: newOpenRequests(o.MaxOpenRequestsPerClient, o.MaxOpenRequests), clock: clock.RealClock{}}
 	if s.proxy.audit, err = newRefusals(o.Audit); err != nil {
 		return nil, err
@@ -134,23 +134,27 @@ func (s *server) connect(table *index.Table) error {
 }
 
 // authentication returns how users are authenticated, and makes clients send certificates.
-func (s *server) authentication(ctx context.Context) (*genericapiserver.AuthenticationInfo, error) {
+func (s *server) authentication(ctx context.Context) (users, error) {
 	// These are needed for tokens in Secrets only, which the proxy does not authenticate.
 	unused, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
 	if err != nil {
-		return nil, err
+		return users{}, err
 	}
 	info := &genericapiserver.AuthenticationInfo{}
 	err = s.options.Authentication.ApplyTo(ctx, info, s.serving, nil, &openapicommon.Config{}, nil, unused,
 		informers.NewSharedInformerFactory(unused, 0), "kcp-front-proxy")
 	if err != nil {
-		return nil, err
+		return users{}, err
+	}
+	var authorities peers.Authorities
+	if s.serving.ClientCA != nil && info.RequestHeaderConfig == nil { // headers about users precede client certificates
+		authorities = s.serving.ClientCA // so far, it has those of users only
 	}
 	hint, err := clientcertificates.NewHint(time.Now())
 	if err != nil {
-		return nil, err
+		return users{}, err
 	}
-	return info, info.ApplyClientCert(hint, s.serving)
+	return newUsers(info.Authenticator, authorities, clock.RealClock{}), info.ApplyClientCert(hint, s.serving)
 }
 
 // handler returns the chain of filters, built from the innermost handler outwards.

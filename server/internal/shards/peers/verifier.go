@@ -46,10 +46,8 @@ func (v *Verifier) Verify(presented []*x509.Certificate) error {
 		return errors.New("the authorities of client certificates are not loaded")
 	}
 	now := v.clock.Now()
-	if known, ok := v.valid.Get(presented[0]); ok {
-		if k := known.(verification); k.roots == options.Roots && now.Before(k.until) {
-			return nil
-		}
+	if v.remembers(presented[0], options.Roots, now) {
+		return nil
 	}
 	options.CurrentTime = now
 	chains, err := verify(presented, options)
@@ -58,6 +56,24 @@ func (v *Verifier) Verify(presented []*x509.Certificate) error {
 	}
 	v.valid.Add(presented[0], verification{roots: options.Roots, until: validUntil(chains[0], now.Add(rememberedFor))})
 	return nil
+}
+
+// Remembers reports whether Verify has lately found the first of the presented certificates valid, and it still is.
+func (v *Verifier) Remembers(presented []*x509.Certificate) bool {
+	if len(presented) == 0 {
+		return false
+	}
+	options, ok := v.authorities.VerifyOptions()
+	return ok && v.remembers(presented[0], options.Roots, v.clock.Now())
+}
+
+func (v *Verifier) remembers(certificate *x509.Certificate, roots *x509.CertPool, now time.Time) bool {
+	known, ok := v.valid.Get(certificate)
+	if !ok {
+		return false
+	}
+	k := known.(verification)
+	return k.roots == roots && now.Before(k.until)
 }
 
 // validUntil returns when the first certificate of a chain expires, but not later than latest.

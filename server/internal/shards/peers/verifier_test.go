@@ -75,6 +75,42 @@ func TestARememberedCertificateEndsInTheMinuteOfItsVerification(t *testing.T) {
 	}
 }
 
+func TestOnlyCertificatesThatAreStillValidAreRemembered(t *testing.T) {
+	authority, other := peerstest.NewAuthority(t), peerstest.NewAuthority(t)
+	trusted, clock := bundleOf(authority), testclock.NewFakeClock(time.Now())
+	v := peers.NewVerifier(trusted, clock)
+	valid, refused := presented(authority.Peer(t, peers.Proxy, "front")), presented(other.Peer(t, peers.Proxy, "front"))
+	if v.Remembers(nil) || v.Remembers(valid) {
+		t.Error("a certificate is remembered before it was verified")
+	}
+	if v.Verify(refused) == nil || v.Remembers(refused) {
+		t.Error("a certificate of another authority is remembered")
+	}
+	remember := func() {
+		t.Helper()
+		if err := v.Verify(valid); err != nil || !v.Remembers(valid) {
+			t.Fatal("a valid certificate is not remembered", err)
+		}
+	}
+	remember()
+	clock.Step(2 * time.Minute)
+	if v.Remembers(valid) {
+		t.Error("a certificate is remembered for longer than a minute")
+	}
+	remember()
+	trusted.options = bundleOf(other).options
+	if v.Remembers(valid) {
+		t.Error("a certificate is remembered after its authority was replaced")
+	}
+	trusted.options = bundleOf(authority).options
+	clock.SetTime(valid[0].NotAfter.Add(-time.Second))
+	remember()
+	clock.Step(2 * time.Second)
+	if v.Remembers(valid) {
+		t.Error("a certificate is remembered after its end")
+	}
+}
+
 func BenchmarkVerify(b *testing.B) {
 	authority := peerstest.NewAuthority(b)
 	certificate := presented(authority.Peer(b, peers.Proxy, "front"))
