@@ -97,13 +97,13 @@ func (f *fakeShard) set(change func()) {
 
 // world is an installation with the shards root and two: root:org is on root, root:org:team on two.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	authority *peerstest.Authority
 	users     *peerstest.Authority
 	shards    map[string]*fakeShard
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, authority: peerstest.NewAuthority(t), users: peerstest.NewAuthority(t), shards: map[string]*fakeShard{}}
 	for _, name := range []string{"root", "two"} {

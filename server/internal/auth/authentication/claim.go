@@ -75,14 +75,10 @@ func ClaimedCluster(token string) logicalcluster.Name {
 // claimedPlace returns the logical cluster that a token claims, and the shard that it names, if any. Both are empty if it claims no
 // cluster.
 func claimedPlace(token string) (cluster logicalcluster.Name, shard string) {
-	if len(token) > maxTokenLength {
+	if len(token) > maxTokenLength || strings.Count(token, ".") != 2 {
 		return "", ""
 	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return "", ""
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
 	if err != nil {
 		return "", ""
 	}

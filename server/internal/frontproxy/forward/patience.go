@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -21,27 +22,41 @@ type patience struct {
 	cancel context.CancelFunc
 	// unwatch stops watching the parent.
 	unwatch func() bool
-	done    chan struct{}
+
+	mu      sync.Mutex
+	over    bool        // answered was called
+	waiting *time.Timer // set when the parent has ended before
 }
 
 // patient returns a context that outlives parent for a while.
 func patient(parent context.Context, while time.Duration) *patience {
-	p := &patience{done: make(chan struct{})}
+	p := &patience{}
 	p.Context, p.cancel = context.WithCancel(context.WithoutCancel(parent))
-	p.unwatch = context.AfterFunc(parent, func() {
-		timer := time.NewTimer(while)
-		defer timer.Stop()
-		select {
-		case <-p.done:
-		case <-timer.C:
-		}
-		p.cancel()
-	})
+	p.unwatch = context.AfterFunc(parent, func() { p.abandoned(while) })
 	return p
 }
 
+// abandoned ends the context now, or after a while if there is no answer yet.
+func (p *patience) abandoned(while time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		p.cancel()
+		return
+	}
+	p.waiting = time.AfterFunc(while, p.cancel)
+}
+
 // answered is called when the header of the response has arrived, or never will.
-func (p *patience) answered() { close(p.done) }
+func (p *patience) answered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	if p.waiting != nil {
+		p.waiting.Stop()
+		p.cancel()
+	}
+}
 
 // end ends the context when the response is complete.
 func (p *patience) end() {

@@ -45,6 +45,9 @@ func matches(patterns []string, group string) bool {
 // Apply returns the user as the shards know them: without dropped groups, and without warrants, which only a shard issues.
 func (f Filter) Apply(u user.Info) user.Info {
 	filtered := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: u.GetExtra()}
+	if n := len(u.GetGroups()); n > 0 {
+		filtered.Groups = make([]string, 0, n)
+	}
 	for _, group := range u.GetGroups() {
 		if !matches(f.drop, group) && (len(f.pass) == 0 || matches(f.pass, group)) {
 			filtered.Groups = append(filtered.Groups, group)

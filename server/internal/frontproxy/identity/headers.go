@@ -4,6 +4,7 @@ package identity
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -107,18 +108,19 @@ func (g *Guard) mayRemove(name string) bool {
 	return name == "" || name[0] >= 0x80 || g.first[name[0]]
 }
 
-// Set says in the header who the user is. The caller has cleaned the header.
+// Set says in the header who the user is. The caller has cleaned the header. The groups are shared.
 func (n Names) Set(header http.Header, u user.Info) {
 	header.Set(n.User, u.GetName())
-	for _, group := range u.GetGroups() {
-		header.Add(n.Group, group)
+	if groups := u.GetGroups(); len(groups) > 0 {
+		header[http.CanonicalHeaderKey(n.Group)] = slices.Clip(groups)
 	}
 	if u.GetUID() != "" {
 		header.Set(uidHeader, u.GetUID())
 	}
 	for key, values := range u.GetExtra() {
-		for _, value := range values {
-			header.Add(n.ExtraPrefix+escape(key), value)
+		if len(values) > 0 {
+			name := http.CanonicalHeaderKey(n.ExtraPrefix + escape(key))
+			header[name] = append(header[name], values...) // another key may have the same name
 		}
 	}
 }
@@ -126,11 +128,13 @@ func (n Names) Set(header http.Header, u user.Info) {
 // escape encodes the key of an extra value, so that it can be part of the name of a header. Header names are not case sensitive: upper case
 // letters are encoded too.
 func escape(key string) string {
+	const digits = "0123456789ABCDEF"
 	var b strings.Builder
+	b.Grow(len(key) + 2*4) // most keys have no more than four such characters
 	for i := range len(key) {
 		c := key[i]
 		if c == '%' || 'A' <= c && c <= 'Z' || !httpguts.IsTokenRune(rune(c)) || c >= 0x80 {
-			fmt.Fprintf(&b, "%%%02X", c)
+			b.Write([]byte{'%', digits[c>>4], digits[c&0xf]})
 			continue
 		}
 		b.WriteByte(c)

@@ -123,9 +123,11 @@ func split(u *url.URL) (logicalcluster.Cluster, string, error) {
 			return none, "", apierrors.NewBadRequest(fmt.Sprintf("the path contains the escape %s, which no Kubernetes path needs", trick))
 		}
 	}
-	name, rest, _ := strings.Cut(u.Path[len(prefix):], "/")
-	rest = "/" + rest
-	for _, segment := range strings.Split(rest[1:], "/") {
+	name, rest := u.Path[len(prefix):], "/"
+	if slash := strings.IndexByte(name, '/'); slash >= 0 {
+		name, rest = name[:slash], name[slash:]
+	}
+	for segment := range strings.SplitSeq(rest[1:], "/") {
 		if segment == "." || segment == ".." {
 			return none, "", apierrors.NewBadRequest("the path contains a relative segment")
 		}

@@ -29,7 +29,7 @@ type Expectation struct {
 
 // String returns the value of ExpectHeader: <cluster>;<uid>;<epoch>.
 func (e Expectation) String() string {
-	return fmt.Sprintf("%s;%s;%d", e.Cluster, textOf(e.UID), e.Epoch)
+	return string(e.Cluster) + ";" + textOf(e.UID) + ";" + strconv.FormatUint(e.Epoch, 10)
 }
 
 // ParseExpectation parses what String returns.
