@@ -98,7 +98,7 @@ func parse() measurement {
 	flag.IntVar(&m.standIns, "standins", 0, "only measure a front proxy and a cache server with this number of stand-ins of shards")
 	flag.StringVar(&m.against, "against", "", "directory of another kcp, with which kcp is compared instead of a vanilla server")
 	flag.StringVar(&m.noise, "noise", "", "used by -fairness for the process of the busy clients")
-	flag.StringVar(&m.hop, "hop", "", "used by -sharded for the process of a bare reverse proxy")
+	flag.StringVar(&m.hop, "hop", "", "used by -sharded for the processes of a bare reverse proxy, and of a copy of the bytes")
 	flag.StringVar(
 		&m.directory,
 		"directory",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -36,9 +37,10 @@ type shardedRun struct {
 	// direct is a tenant at the shard of the organization. first and second are the same tenant at the two front proxies. The processor time
 	// of direct and first is that of the shard.
 	direct, first, second *process
-	// bare is the tenant at a reverse proxy that only forwards to the shard.
-	bare     *process
-	stopBare func()
+	// bare is the tenant at a reverse proxy that only forwards to the shard, and copies at a process that only copies the bytes of TLS
+	// connections to the shard.
+	bare, copies *process
+	hops         []*exec.Cmd
 	// everything are all processes of the installation.
 	everything []*process
 	rows       []row
@@ -59,10 +61,10 @@ func runSharded(ctx context.Context, s scale) error {
 	if err := r.start(ctx, dir); err != nil {
 		return err
 	}
-	if err := r.startBare(); err != nil {
+	defer r.stopHops()
+	if err := r.startHops(); err != nil {
 		return errors.Join(err, r.installation.Stop())
 	}
-	defer r.stopBare()
 	defer func() { printTable(os.Stdout, r.rows) }() // the available rows, if the rest fails
 	for _, part := range []struct {
 		name    string
@@ -174,9 +176,9 @@ func (r *shardedRun) add(rows ...row) {
 	r.rows = append(r.rows, report(rows)...)
 }
 
-// requests compares requests through a front proxy, and through a bare reverse proxy, with requests to the shard.
+// requests compares requests through a front proxy, and through the other hops, with requests to the shard.
 func (r *shardedRun) requests(ctx context.Context) error {
-	servers := []*process{r.first, r.direct, r.bare}
+	servers := []*process{r.first, r.direct, r.bare, r.copies}
 	operations := map[*process][]operation{}
 	for _, p := range servers {
 		var err error
@@ -194,14 +196,16 @@ func (r *shardedRun) requests(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			r.add(hopRows(what, got[0], got[1], got[2])...)
+			r.add(hopRows(what, got)...)
 		}
 	}
 	return nil
 }
 
-// hopRows returns the figures that a front proxy has a budget for, and those of a bare reverse proxy.
-func hopRows(what string, proxied, direct, bare load) []row {
+// hopRows returns the figures that a front proxy has a budget for, and those of the other hops. got are the loads through the front proxy,
+// at the shard itself, through the bare reverse proxy, and through what only copies bytes.
+func hopRows(what string, got []load) []row {
+	proxied, direct, bare, copies := got[0], got[1], got[2], got[3]
 	latency := func(what string, l load) row {
 		r := throughputRow(what+": p50", "ms", l, direct, 0)
 		r.Ours, r.Vanilla = milliseconds(l.p50), milliseconds(direct.p50)
@@ -213,15 +217,17 @@ func hopRows(what string, proxied, direct, bare load) []row {
 	cpu := row{What: what + ", for each second of processor time of the shard", Unit: "1/s", Budget: "≥ 0.85 ×"}
 	cpu.Ours, cpu.Vanilla = perSecond(proxied), perSecond(direct)
 	cpu.Met = cpu.Ours >= 0.85*cpu.Vanilla
-	return []row{budget, latency(what+", through a bare reverse proxy", bare), cpu, {
-		What: what + ": processor time of the front proxy, beside that of a bare reverse proxy", Unit: "ms",
-		Ours: milliseconds(proxied.hop), Vanilla: milliseconds(bare.hop),
-	}}
+	beside := func(name string, l load) row {
+		return row{What: what + ": processor time of the front proxy, beside " + name, Unit: "ms", Ours: milliseconds(proxied.hop),
+			Vanilla: milliseconds(l.hop)}
+	}
+	return []row{budget, latency(what+", through a bare reverse proxy", bare), latency(what+", through a copy of the bytes", copies), cpu,
+		beside("that of a bare reverse proxy", bare), beside("that of a copy of the bytes", copies)}
 }
 
 // events compares events at watchers.
 func (r *shardedRun) events(ctx context.Context) error {
-	rows, err := events(ctx, []*process{r.first, r.bare}, r.direct, r.scale)
+	rows, err := events(ctx, []*process{r.first, r.bare, r.copies}, r.direct, r.scale)
 	r.add(rows...)
 	return err
 }
