@@ -2,7 +2,6 @@ package customresources
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,7 +166,7 @@ func (r *registry) bind(u use, b binding) {
 	}
 	r.mu.Lock()
 	schema, arrived := r.bound.schemas[b.schema]
-	own := r.installed[u.cluster][u.key]
+	own, _ := r.installed[u.cluster].get(u.key)
 	if arrived {
 		delete(r.bound.missing, u)
 	} else {
@@ -182,7 +181,17 @@ func (r *registry) bind(u use, b binding) {
 		utilruntime.HandleError(err)
 		return
 	}
+	r.keepOnce(b.schema, schema, d)
 	r.replace(u.cluster, u.key, Installed{Definition: d, Terminating: b.deleting, Binding: b.name, boundAt: time.Since(r.made)})
+}
+
+// keepOnce makes a kept schema share the content of a definition of it, which may be older: that of the export.
+func (r *registry) keepOnce(uid string, schema kept, d *Definition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, ok := r.bound.schemas[uid]; ok && now == schema {
+		r.bound.schemas[uid] = kept{d.stored, schema.rules}
+	}
 }
 
 // unbind makes a cluster stop serving a resource of a binding.
@@ -191,9 +200,9 @@ func (r *registry) unbind(u use, b binding) {
 	if r.bound.missing[u].name == b.name {
 		delete(r.bound.missing, u)
 	}
-	serves := r.installed[u.cluster][u.key].Binding == b.name
+	own, _ := r.installed[u.cluster].get(u.key)
 	r.mu.Unlock()
-	if serves {
+	if own.Binding == b.name {
 		r.replace(u.cluster, u.key, Installed{})
 	}
 }
@@ -203,7 +212,7 @@ func (r *registry) unbind(u use, b binding) {
 func (r *registry) identified(key, identity, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	found := slices.DeleteFunc(slices.Collect(maps.Keys(r.byKey[key])), func(d *Definition) bool {
+	found := slices.DeleteFunc(slices.Clone(r.byKey[key]), func(d *Definition) bool {
 		return d.Identity != identity || d.IsVirtual() || !d.Serves(version)
 	})
 	if len(found) == 0 {
@@ -217,8 +226,8 @@ func (r *registry) identified(key, identity, version string) (*Definition, bool)
 func (h *Handler) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
 	h.registry.mu.RLock()
 	defer h.registry.mu.RUnlock()
-	if d := h.registry.installed[cluster][ResourceName(resource.Resource, resource.Group)].Definition; d != nil {
-		return d.Identity
+	if i, ok := h.registry.installed[cluster].get(ResourceName(resource.Resource, resource.Group)); ok {
+		return i.Identity
 	}
 	return ""
 }

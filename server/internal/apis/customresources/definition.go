@@ -84,6 +84,13 @@ func ResourceName(resource, group string) string {
 	return resource + "." + cmp.Or(group, "core")
 }
 
+// established are the conditions of all definitions, which never change. Their time is long ago, because upstream delays requests within
+// two seconds after a definition is established.
+var established = []apiextensionsv1.CustomResourceDefinitionCondition{
+	{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0)},
+	{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0)},
+}
+
 // newDefinition removes from crd everything that differs between clusters.
 func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition,
 	compile func(*Definition) (http.Handler, error)) *Definition {
@@ -91,14 +98,7 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 		ObjectMeta: metav1.ObjectMeta{Name: ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), UID: types.UID(hash)},
 		Spec:       crd.Spec,
 	}
-	served.Status.AcceptedNames = crd.Status.AcceptedNames
-	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established,
-		apiextensionsv1.NamesAccepted} {
-		served.Status.Conditions = append(served.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
-			// A time long ago, because upstream delays requests within two seconds after a definition is established.
-			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
-		})
-	}
+	served.Status.AcceptedNames, served.Status.Conditions = crd.Status.AcceptedNames, established
 	d := &Definition{Hash: hash, sharing: shared, stored: served, informer: &capturingInformer{}}
 	d.CRD, d.exceeds = within(served)
 	d.shown = disguiseCore(d.CRD)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -55,8 +54,8 @@ type registry struct {
 	mu        sync.RWMutex
 	byHash    map[string]*Definition
 	byContent map[contentKey]*Definition
-	byKey     map[string]sets.Set[*Definition]             // those with references
-	installed map[logicalcluster.Name]map[string]Installed // by Key
+	byKey     map[string][]*Definition // those with references
+	installed map[logicalcluster.Name]resources
 	bound     bound
 	listeners []func()
 }
@@ -65,8 +64,8 @@ func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 	return &registry{
 		made: time.Now(), compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
 		byContent:        map[contentKey]*Definition{},
-		byKey:            map[string]sets.Set[*Definition]{},
-		installed:        map[logicalcluster.Name]map[string]Installed{},
+		byKey:            map[string][]*Definition{},
+		installed:        map[logicalcluster.Name]resources{},
 		bound:            newBound(),
 		isSystemResource: exports.System{}.IsSystemResource,
 		moved:            func(logicalcluster.Name, string) {}, forgotten: func(string) {},
@@ -172,22 +171,18 @@ func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
 // replace makes now serve a resource in a cluster; the empty value removes the resource.
 func (r *registry) replace(cluster logicalcluster.Name, key string, now Installed) {
 	r.mu.Lock()
-	before := r.installed[cluster][key]
+	before, _ := r.installed[cluster].get(key)
 	if before.same(now) {
 		r.mu.Unlock()
 		return
 	}
 	if now.Definition != nil {
-		if r.installed[cluster] == nil {
-			r.installed[cluster] = map[string]Installed{}
-		}
-		r.installed[cluster][key] = now
+		r.installed[cluster] = r.installed[cluster].with(key, now)
 		r.hold(now.Definition)
+	} else if left := r.installed[cluster].without(key); len(left) > 0 {
+		r.installed[cluster] = left
 	} else {
-		delete(r.installed[cluster], key)
-		if len(r.installed[cluster]) == 0 {
-			delete(r.installed, cluster)
-		}
+		delete(r.installed, cluster)
 	}
 	unused := before.Definition != nil && r.release(before.Definition)
 	forgotten := len(r.byKey[key]) == 0
@@ -208,10 +203,9 @@ func (r *registry) replace(cluster logicalcluster.Name, key string, now Installe
 // hold adds a reference.
 func (r *registry) hold(d *Definition) {
 	d.references++
-	if r.byKey[d.Key()] == nil {
-		r.byKey[d.Key()] = sets.New[*Definition]()
+	if key := d.Key(); !slices.Contains(r.byKey[key], d) {
+		r.byKey[key] = append(r.byKey[key], d)
 	}
-	r.byKey[d.Key()].Insert(d)
 }
 
 // release drops a reference, and reports whether it was the last.
@@ -222,9 +216,10 @@ func (r *registry) release(d *Definition) bool {
 	}
 	delete(r.byHash, d.Hash)
 	delete(r.byContent, contentKey{content(d.stored), d.sharing})
-	r.byKey[d.Key()].Delete(d)
-	if len(r.byKey[d.Key()]) == 0 {
-		delete(r.byKey, d.Key())
+	key := d.Key()
+	left := slices.DeleteFunc(r.byKey[key], func(other *Definition) bool { return other == d })
+	if r.byKey[key] = left; len(left) == 0 {
+		delete(r.byKey, key)
 	}
 	return true
 }
@@ -236,8 +231,7 @@ func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	i, ok := r.installed[cluster][key]
-	return i, ok
+	return r.installed[cluster].get(key)
 }
 
 // anywhere returns a definition of a resource that stores objects and serves version in some cluster: the same one as long as the
@@ -246,7 +240,7 @@ func (r *registry) anywhere(key, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var found *Definition
-	for d := range r.byKey[key] {
+	for _, d := range r.byKey[key] {
 		if d.Serves(version) && !d.IsVirtual() && (found == nil || d.Hash < found.Hash) {
 			found = d
 		}
@@ -263,9 +257,9 @@ func (r *registry) list(cluster logicalcluster.Name) []Installed {
 		}
 	}
 	r.mu.RLock()
-	for key, i := range r.installed[cluster] {
-		if _, ok := r.system[key]; !ok || !servedIn(key, cluster) {
-			all = append(all, i)
+	for _, i := range r.installed[cluster] {
+		if _, ok := r.system[i.key]; !ok || !servedIn(i.key, cluster) {
+			all = append(all, i.Installed)
 		}
 	}
 	r.mu.RUnlock()

@@ -8,8 +8,10 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -107,6 +109,43 @@ func TestEqualDefinitionsAreSharedAndRemovedWithTheLastCluster(t *testing.T) {
 }
 
 // A tenant who creates and deletes a definition decides when it is closed, even while the first request compiles it.
+func TestABoundSchemaIsKeptInTheMemoryOfItsDefinition(t *testing.T) {
+	r := newRegistry(func(*Definition) (http.Handler, error) { return nil, nil })
+	schema := &apisv1alpha1.APIResourceSchema{ObjectMeta: metav1.ObjectMeta{Name: "uid"}, Spec: apisv1alpha1.APIResourceSchemaSpec{
+		Group: "example.org", Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		Versions: []apisv1alpha1.APIResourceVersion{{
+			Name: "v1", Served: true, Storage: true, Schema: runtime.RawExtension{Raw: []byte(`{"type":"object"}`)},
+		}},
+	}}
+	const key = "widgets.example.org"
+	offered, _, err := r.definitionOf(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.definition(offered, sharing{Identity: "identity"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.offer(ViewOf("provider", "widgets"), map[string]*Definition{key: d})
+	r.keep(schema)
+	for _, cluster := range []logicalcluster.Name{"a", "b"} {
+		r.bind(use{cluster, key}, binding{name: "mine", schema: "uid", identity: "identity"})
+		if i, _ := r.get(cluster, key); i.Definition != d {
+			t.Errorf("cluster %s has a definition of its own", cluster)
+		}
+	}
+	if content(r.bound.schemas["uid"].crd) != content(d.stored) {
+		t.Error("the kept schema has memory of its own")
+	}
+	r.offer(ViewOf("provider", "widgets"), nil)
+	for _, cluster := range []logicalcluster.Name{"a", "b"} {
+		r.unbind(use{cluster, key}, binding{name: "mine", schema: "uid", identity: "identity"})
+	}
+	if n := len(r.byHash) + len(r.byContent) + len(r.byKey) + len(r.installed); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
 func TestADefinitionClosedDuringCompilationIsStoppedAfterwards(t *testing.T) {
 	for name, failure := range map[string]error{"compiled": nil, "not compiled": errors.New("no converter")} {
 		told, complete := 0, false

@@ -3,7 +3,6 @@ package customresources
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -128,14 +127,14 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 // offer replaces the resources of a view.
 func (r *registry) offer(view logicalcluster.Name, offered map[string]*Definition) {
 	r.mu.RLock()
-	before := slices.Collect(maps.Keys(r.installed[view]))
+	before := slices.Clone(r.installed[view])
 	r.mu.RUnlock()
 	for key, d := range offered {
 		r.replace(view, key, Installed{Definition: d})
 	}
-	for _, key := range before {
-		if offered[key] == nil {
-			r.replace(view, key, Installed{})
+	for _, now := range before {
+		if offered[now.key] == nil {
+			r.replace(view, now.key, Installed{})
 		}
 	}
 }
