@@ -333,3 +333,15 @@ func (s *Stored) Release(ctx context.Context, name string, uid types.UID, finali
 	changed.SetFinalizers(left)
 	return s.show(key, obj, changed)
 }
+
+// Late is an informers.Acknowledged for events that arrive when a caller waits for them: it calls the function, which shows the objects.
+type Late func()
+
+// Last implements informers.Acknowledged.
+func (l Late) Last(logicalcluster.Name) uint64 {
+	l()
+	return 0
+}
+
+// Forget implements informers.Acknowledged.
+func (Late) Forget(logicalcluster.Name, uint64) {}

@@ -59,6 +59,10 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	configMaps := r.Kube.CoreV1().ConfigMaps(key.Name)
 	current, err := r.Set.ConfigMaps.Get(key.Cluster, key.Name, Name)
+	if apierrors.IsNotFound(err) { // that of a default namespace is stored with it, but its event may arrive later
+		r.Set.ConfigMaps.Current(ctx, key.Cluster)
+		current, err = r.Set.ConfigMaps.Get(key.Cluster, key.Name, Name)
+	}
 	if apierrors.IsNotFound(err) {
 		_, err := configMaps.Create(ctx, ConfigMap(key.Name, r.CA), metav1.CreateOptions{})
 		return runner.IgnoreExistsOrTerminating(err)

@@ -133,3 +133,16 @@ func reconcile(t *testing.T, answer error, sent map[string]*corev1.ConfigMap, ob
 	})
 	return New(Inputs{Set: o.Set, Kube: kube, CA: []byte(ca)}).Reconcile(t.Context(), informers.Key{Cluster: "c", Name: "team"})
 }
+
+// The ConfigMap of a default namespace is stored with the namespace. Its event may arrive later.
+func TestAConfigMapWhoseEventIsLateIsNotCreated(t *testing.T) {
+	o, kube := objecttest.New(t, namespace("c", corev1.NamespaceActive)), &fake.Clientset{}
+	o.Set.ConfigMaps.Acknowledge(objecttest.Late(func() { o.Show(published(nil)) }))
+	c := New(Inputs{Set: o.Set, Kube: kube, CA: []byte(ca)})
+	if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	if sent := kube.Actions(); len(sent) != 0 {
+		t.Errorf("requests: %v", sent)
+	}
+}

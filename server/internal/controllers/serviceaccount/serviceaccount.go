@@ -40,6 +40,11 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if _, err := r.Set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
 		return err
 	}
+	// The account of a default namespace is stored with it, but its event may arrive later than that of the namespace.
+	r.Set.ServiceAccounts.Current(ctx, key.Cluster)
+	if _, err := r.Set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
+		return err
+	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Name, Name: name}}
 	_, err = r.Kube.CoreV1().ServiceAccounts(key.Name).Create(ctx, account, metav1.CreateOptions{})
 	return runner.IgnoreExistsOrTerminating(err)

@@ -68,3 +68,15 @@ func TestDefaultServiceAccountOfANamespace(t *testing.T) {
 		})
 	}
 }
+
+// The account of a default namespace is stored with the namespace. Its event may arrive later.
+func TestAnAccountWhoseEventIsLateIsNotCreated(t *testing.T) {
+	o, kube := objecttest.New(t, namespace(corev1.NamespaceActive)), &fake.Clientset{}
+	o.Set.ServiceAccounts.Acknowledge(objecttest.Late(func() { o.Show(account("c", "default")) }))
+	if err := New(Inputs{Set: o.Set, Kube: kube}).Reconcile(t.Context(), informers.Key{Cluster: "c", Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	if sent := kube.Actions(); len(sent) != 0 {
+		t.Errorf("requests: %v", sent)
+	}
+}
