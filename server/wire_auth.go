@@ -2,11 +2,13 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/auth/authentication"
@@ -15,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/workspaceauth"
 	"github.com/kcplane/kcp/server/internal/bootstrap/kubeconfig"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/process/stack"
 	"github.com/kcplane/kcp/server/internal/request/home"
 	"github.com/kcplane/kcp/server/internal/request/mount"
 	"github.com/kcplane/kcp/server/options"
@@ -53,11 +56,21 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 	everywhere := installation.authenticate(all, own, headers, proxies, config.APIAudiences, up.generic.Serializer)
 	return &authn{
 		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
-		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(
-			installation.forwarded(certificates, headers, proxies), everywhere)),
+		authenticator: withRoom(authentication.RememberOriginalUser(union.NewFailOnError(
+			installation.forwarded(certificates, headers, proxies), everywhere))),
 		reviews:      authentication.Reviews(all),
 		certificates: certificates,
 	}, nil
+}
+
+// withRoom grows the stacks of goroutines that serve requests in their first step that is not upstream's. A watch lasts, and needs less.
+func withRoom(first authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Verb != "watch" {
+			stack.Grow()
+		}
+		return first.AuthenticateRequest(r)
+	})
 }
 
 // authz authorizes requests.

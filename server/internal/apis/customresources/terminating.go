@@ -6,6 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kcplane/kcp/server/internal/process/stack"
 )
 
 type terminatingKey struct{}
@@ -35,6 +37,7 @@ func (g createGuard) Handles(op admission.Operation) bool {
 
 // Admit implements admission.MutationInterface.
 func (g createGuard) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	stack.Grow() // a goroutine of its own serves the request from the first admission on
 	if err := g.refuse(ctx, a); err != nil {
 		return err
 	}

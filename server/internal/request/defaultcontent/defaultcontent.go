@@ -26,6 +26,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/process/spans"
+	"github.com/kcplane/kcp/server/internal/process/stack"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -149,7 +150,10 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 				content = append(content, managed(binding, rbacv1.SchemeGroupVersion, bindingFields))
 			}
 			with := bound[min(i, len(bound)):min(i+1, len(bound))]
-			group.Go(func() error { return e.create(ctx, content, with) })
+			group.Go(func() error {
+				stack.Grow()
+				return e.create(ctx, content, with)
+			})
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
