@@ -2,6 +2,7 @@ package informers
 
 import (
 	"iter"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +37,18 @@ func (l Lister[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, key := range l.store.keys() {
 			if obj, ok := l.store.get(key); ok && !yield(obj.(T)) {
+				return
+			}
+		}
+	}
+}
+
+// Clusters yields the cluster of each object of this shard, without the object.
+func (l Lister[T]) Clusters() iter.Seq[logicalcluster.Name] {
+	return func(yield func(logicalcluster.Name) bool) {
+		for _, key := range l.store.keys() {
+			cluster, _, _ := strings.Cut(key, "|")
+			if !yield(logicalcluster.Name(cluster)) {
 				return
 			}
 		}

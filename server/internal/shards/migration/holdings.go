@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -66,26 +67,17 @@ func (h *Holdings) list(ctx context.Context, caller peers.Identity, in page) (co
 		return corev1alpha1.ShardLogicalClusters{}, apierrors.NewForbidden(corev1alpha1.Resource("shards"), h.Shard,
 			fmt.Errorf("%s may not list its logical clusters: only the root shard may", caller))
 	}
-	var all []*corev1alpha1.LogicalCluster
-	for lc := range h.Set.LogicalClusters.All() {
-		all = append(all, lc)
-	}
-	byName := func(a, b *corev1alpha1.LogicalCluster) int {
-		return cmp.Compare(logicalcluster.Of(a), logicalcluster.Of(b))
-	}
-	slices.SortFunc(all, byName)
-	out := corev1alpha1.ShardLogicalClusters{Total: int64(len(all)), Items: []corev1alpha1.ShardLogicalCluster{}}
+	names, total, more := firstAfter(h.Set.LogicalClusters.Clusters(), logicalcluster.Name(in.After), min(max(in.Limit, 1), maxHoldings))
+	out := corev1alpha1.ShardLogicalClusters{Total: total, Items: []corev1alpha1.ShardLogicalCluster{}}
 	out.SetGroupVersionKind(corev1alpha1.SchemeGroupVersion.WithKind("ShardLogicalClusters"))
-	first, _ := slices.BinarySearchFunc(all, in.After, func(lc *corev1alpha1.LogicalCluster, after string) int {
-		if string(logicalcluster.Of(lc)) <= after {
-			return -1
+	if more {
+		out.Continue = string(names[len(names)-1])
+	}
+	var all []*corev1alpha1.LogicalCluster
+	for _, name := range names {
+		if lc, err := h.Set.LogicalClusters.GetLocal(name, "", corev1alpha1.LogicalClusterName); err == nil { // otherwise it is gone
+			all = append(all, lc)
 		}
-		return 1
-	})
-	all = all[first:]
-	if limit := min(max(in.Limit, 1), maxHoldings); len(all) > limit {
-		all = all[:limit]
-		out.Continue = string(logicalcluster.Of(all[limit-1]))
 	}
 	for _, lc := range all {
 		name := logicalcluster.Of(lc)
@@ -95,6 +87,25 @@ func (h *Holdings) list(ctx context.Context, caller peers.Identity, in page) (co
 	}
 	h.locate(ctx, all, out.Items)
 	return out, nil
+}
+
+// firstAfter returns the first names after a name, in order, at most limit of them. It also returns the number of all names, and whether
+// there are more. It keeps only a page of the names.
+func firstAfter(all iter.Seq[logicalcluster.Name], after logicalcluster.Name, limit int) (
+	page []logicalcluster.Name, total int64, more bool) {
+	for name := range all {
+		total++
+		full := len(page) == limit
+		if name <= after || (full && name > page[limit-1]) {
+			more = more || name > after
+			continue
+		}
+		at, _ := slices.BinarySearch(page, name)
+		if page = slices.Insert(page, at, name); full {
+			page, more = page[:limit], true
+		}
+	}
+	return page, total, more
 }
 
 // staying returns why a logical cluster does not move to any shard, or an empty string.

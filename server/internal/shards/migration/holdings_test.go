@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -119,5 +120,29 @@ func TestHoldingsAreASubresourceOfTheShardsInRoot(t *testing.T) {
 				t.Errorf("got %d %s", w.Code, w.Body)
 			}
 		})
+	}
+}
+
+func TestPagesOfNamesAreCompleteAndInOrder(t *testing.T) {
+	all := []logicalcluster.Name{"e", "b", "a", "d", "c"}
+	for limit, want := range map[int]string{
+		1: "[a][b][c][d][e]", 2: "[a b][c d][e]", 4: "[a b c d][e]", 5: "[a b c d e]", 6: "[a b c d e]",
+	} {
+		got, after := "", logicalcluster.Name("")
+		for more := true; more; {
+			var page []logicalcluster.Name
+			var total int64
+			if page, total, more = firstAfter(slices.Values(all), after, limit); total != int64(len(all)) {
+				t.Fatalf("%d names, want %d", total, len(all))
+			}
+			got += fmt.Sprint(page)
+			after = page[len(page)-1]
+		}
+		if got != want {
+			t.Errorf("limit %d: got %s, want %s", limit, got, want)
+		}
+	}
+	if page, _, more := firstAfter(slices.Values(all), "e", 2); len(page) != 0 || more {
+		t.Errorf("after the last name: got %v, more: %t", page, more)
 	}
 }
