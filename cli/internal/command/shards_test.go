@@ -29,8 +29,10 @@ type installation struct {
 	objects map[string][]object
 	// quarantined are the shards in quarantine.
 	quarantined bool
-	changes     []string
-	url         string
+	// refuses is the shard at which the user may not list.
+	refuses string
+	changes []string
+	url     string
 }
 
 func metadata(cluster, name, uid string, annotations object) object {
@@ -93,6 +95,9 @@ func (i *installation) serve(w http.ResponseWriter, r *http.Request) {
 			{"metadata": object{"name": "root"}, "spec": object{"baseURL": i.url}},
 			{"metadata": object{"name": "west", "annotations": annotations}, "spec": object{"baseURL": i.url + "/west"}},
 		}}
+	case parts[2] == "*" && shard == i.refuses:
+		w.WriteHeader(http.StatusForbidden)
+		answer = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "alice cannot list"}
 	case parts[2] == "*":
 		answer = object{"items": i.objects[shard+" "+parts[6]]}
 	default:
@@ -125,6 +130,19 @@ func TestShardsThatAgreeAreClean(t *testing.T) {
 	want := `PATCH root /clusters/root/apis/core.kcp.io/v1alpha1/shards/west {"metadata":{"annotations":{"internal.core.kcp.io/quarantine":null}}}`
 	if len(i.changes) == 0 || i.changes[0] != want {
 		t.Errorf("the changes are %q, want %q", i.changes, want)
+	}
+}
+
+func TestAMissingPermissionIsNotReportedAsSilence(t *testing.T) {
+	i, me := startShards(t)
+	i.quarantined, i.refuses = true, "west"
+	me.fails("1 findings", "kcp", "check", "--repair")
+	stdout, _, _ := me.run("kcp", "check")
+	if !strings.Contains(stdout, "Forbidden") || !strings.Contains(stdout, "alice cannot list") || strings.Contains(stdout, "Silent") {
+		t.Errorf("got %s", stdout)
+	}
+	if len(i.changes) != 0 {
+		t.Errorf("it changed %q", i.changes)
 	}
 }
 

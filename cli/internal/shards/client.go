@@ -76,7 +76,7 @@ func (c *Client) in(shard, cluster string, group schema.GroupVersion) (*rest.RES
 // Check returns what is wrong. What changes while it reads is not: a finding counts if it is there twice.
 func (c *Client) Check(ctx context.Context) []Finding {
 	found := Compare(c.read(ctx))
-	if !slices.ContainsFunc(found, func(f Finding) bool { return f.Kind != Silent }) {
+	if !slices.ContainsFunc(found, func(f Finding) bool { return !f.Kind.isUnread() }) {
 		return found
 	}
 	return slices.DeleteFunc(Compare(c.read(ctx)), func(second Finding) bool {
@@ -88,7 +88,7 @@ func (c *Client) Check(ctx context.Context) []Finding {
 
 // read reads all shards at the same time.
 func (c *Client) read(ctx context.Context) State {
-	s := State{Silent: map[string]error{}, Known: map[string]bool{}}
+	s := State{Unread: map[string]error{}, Known: map[string]bool{}}
 	var mu sync.Mutex
 	var reading sync.WaitGroup
 	for shard := range c.urls {
@@ -98,7 +98,7 @@ func (c *Client) read(ctx context.Context) State {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				s.Silent[shard] = err
+				s.Unread[shard] = err
 				return
 			}
 			s.Held, s.Records = append(s.Held, held...), append(s.Records, records...)

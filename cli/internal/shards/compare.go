@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -26,7 +27,12 @@ const (
 	Behind Kind = "Behind"
 	// Silent means that a shard did not respond, so that nothing is known about it.
 	Silent Kind = "Silent"
+	// Forbidden means that a shard responded, and refused to list what it holds, so that nothing is known about it.
+	Forbidden Kind = "Forbidden"
 )
+
+// isUnread reports whether a kind means that a shard was not read.
+func (k Kind) isUnread() bool { return k == Silent || k == Forbidden }
 
 // Finding is something that is wrong, and that an administrator decides.
 type Finding struct {
@@ -60,8 +66,8 @@ func Compare(s State) []Finding {
 	for _, h := range s.Held {
 		c.holders[h.Cluster] = append(c.holders[h.Cluster], h)
 	}
-	for shard, reason := range s.Silent {
-		c.find(Finding{Kind: Silent, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: %v", reason)})
+	for shard, reason := range s.Unread {
+		c.find(unread(shard, reason))
 	}
 	for _, r := range c.records {
 		c.record(r)
@@ -88,6 +94,15 @@ func (c *comparison) find(f Finding) {
 	c.findings = append(c.findings, f)
 }
 
+// unread returns the finding for a shard that was not read.
+func unread(shard string, reason error) Finding {
+	if apierrors.IsForbidden(reason) || apierrors.IsUnauthorized(reason) {
+		return Finding{Kind: Forbidden, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: it responds, and refuses the user: "+
+			"%v: use a kubeconfig of an administrator of all shards", reason)}
+	}
+	return Finding{Kind: Silent, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: %v", reason)}
+}
+
 // record judges the record of a Workspace.
 func (c *comparison) record(r Record) {
 	if r.Deleting {
@@ -104,7 +119,7 @@ func (c *comparison) record(r Record) {
 		f.Kind, f.Path = Conflict, at.Path
 		f.Message = fmt.Sprintf("the shard has the logical cluster with epoch %d, but the Workspace records epoch %d: the shard was restored",
 			at.Epoch, r.Epoch)
-	case at == nil && c.Silent[r.Shard] == nil:
+	case at == nil && c.Unread[r.Shard] == nil:
 		f.Kind = Lost
 		f.Message = "the shard does not have the logical cluster of the Workspace: restore a later snapshot of the shard, or delete the Workspace"
 		if !c.Known[r.Shard] {
@@ -150,7 +165,7 @@ func (c *comparison) held(h Held) {
 	f.Workspace = h.Owner.String()
 	r, ok := c.records[*h.Owner]
 	switch {
-	case !ok && (h.Deleting || c.mayBeSilent(h.Owner.Cluster)):
+	case !ok && (h.Deleting || c.mayBeUnread(h.Owner.Cluster)):
 		return
 	case !ok || r.Cluster != h.Cluster:
 		f.Kind, f.Message = Orphaned, "no shard has the Workspace of the logical cluster"
@@ -169,12 +184,12 @@ func (c *comparison) held(h Held) {
 	c.find(f)
 }
 
-// mayBeSilent reports whether a shard that did not respond may hold a cluster, so that the absence of its Workspaces means nothing. Another
-// shard may have an older copy of it.
-func (c *comparison) mayBeSilent(cluster string) bool {
-	if len(c.Silent) == 0 || cluster == root || cluster == homes {
-		return c.Silent[rootShard] != nil
+// mayBeUnread reports whether a shard that was not read may hold a cluster, so that the absence of its Workspaces means nothing. Another shard
+// may have an older copy of it.
+func (c *comparison) mayBeUnread(cluster string) bool {
+	if len(c.Unread) == 0 || cluster == root || cluster == homes {
+		return c.Unread[rootShard] != nil
 	}
 	latest, ok := c.latest[cluster]
-	return !ok || c.Silent[latest.Shard] != nil
+	return !ok || c.Unread[latest.Shard] != nil
 }

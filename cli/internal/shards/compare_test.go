@@ -2,8 +2,12 @@ package shards
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -60,9 +64,9 @@ func TestWhatIsFound(t *testing.T) {
 		"root": {nil, []Held{{Shard: "root", Cluster: "root", Epoch: 1}}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := State{Records: tc.records, Held: tc.held, Silent: map[string]error{}, Known: map[string]bool{"root": true, "west": true, "east": true}}
+			s := State{Records: tc.records, Held: tc.held, Unread: map[string]error{}, Known: map[string]bool{"root": true, "west": true, "east": true}}
 			if tc.silent != "" {
-				s.Silent[tc.silent] = errors.New("it is down")
+				s.Unread[tc.silent] = errors.New("it is down")
 			}
 			var got []Kind
 			for _, f := range Compare(s) {
@@ -72,6 +76,26 @@ func TestWhatIsFound(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestAShardThatRefusesTheUserIsNotSilent(t *testing.T) {
+	resource := schema.GroupResource{Group: "core.kcp.io", Resource: "logicalclusters"}
+	for name, tc := range map[string]struct {
+		reason  error
+		want    Kind
+		message string
+	}{
+		"a missing permission":     {apierrors.NewForbidden(resource, "", errors.New("the user may not list")), Forbidden, "refuses the user: logicalclusters"},
+		"credentials of elsewhere": {apierrors.NewUnauthorized("Unauthorized"), Forbidden, "use a kubeconfig of an administrator of all shards"},
+		"a wrapped error":          {fmt.Errorf("page 2: %w", apierrors.NewForbidden(resource, "", nil)), Forbidden, "page 2"},
+		"no answer":                {errors.New("connection refused"), Silent, "the shard: connection refused"},
+		"an overloaded shard":      {apierrors.NewTooManyRequests("later", 1), Silent, "later"},
+	} {
+		found := Compare(State{Records: []Record{recorded("west", 1)}, Known: map[string]bool{"west": true}, Unread: map[string]error{"west": tc.reason}})
+		if len(found) != 1 || found[0].Kind != tc.want || found[0].Shard != "west" || !strings.Contains(found[0].Message, tc.message) {
+			t.Errorf("%s: got %+v", name, found)
+		}
 	}
 }
 
@@ -93,7 +117,7 @@ func same(a, b []Kind) bool {
 }
 
 func TestOnlyARecordThatIsBehindIsRepaired(t *testing.T) {
-	for kind, want := range map[Kind]bool{Behind: true, Lost: false, Doubled: false, Orphaned: false, Conflict: false, Silent: false} {
+	for kind, want := range map[Kind]bool{Behind: true, Lost: false, Doubled: false, Orphaned: false, Conflict: false, Silent: false, Forbidden: false} {
 		if got := (Finding{Kind: kind}).Repairable(); got != want {
 			t.Errorf("%s: got %t", kind, got)
 		}

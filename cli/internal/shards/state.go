@@ -58,8 +58,8 @@ type Record struct {
 type State struct {
 	Held    []Held
 	Records []Record
-	// Silent are the shards that did not respond, with the reasons.
-	Silent map[string]error
+	// Unread are the shards that did not respond or refused the user, with the reasons.
+	Unread map[string]error
 	// Known are the shards that have a Shard object.
 	Known map[string]bool
 }
