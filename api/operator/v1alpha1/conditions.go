@@ -35,7 +35,8 @@ const (
 	ConditionCertificatesExpiring = "CertificatesExpiring"
 	// ConditionStepFailed is True when a step of the operator for an EtcdCluster failed. The operator retries the step.
 	ConditionStepFailed = "StepFailed"
-	// ConditionRolloutHeld is True when a new version of the operator has another pod template, and replacing the pods was not requested.
+	// ConditionRolloutHeld is True when a new version of the operator has another pod template, and replacing the pods was not requested;
+	// and while a component and its managed etcd wait for each other before pods are replaced.
 	ConditionRolloutHeld = "RolloutHeld"
 	// ConditionEtcdReady is True when the managed etcd has quorum, or the external etcd answers.
 	ConditionEtcdReady = "EtcdReady"

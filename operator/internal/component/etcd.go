@@ -3,7 +3,10 @@ package component
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
 // UseEtcd sets the endpoints of the etcd, and creates an EtcdCluster in the domain if the spec requests one. CheckEtcd checks external
@@ -65,6 +69,31 @@ func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain 
 		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to publish its trusted authorities", live.Name))
 	}
 	return unmade
+}
+
+// waitForMembers returns a condition if ready pods are not replaced yet, because the etcd that the operator runs for them restarts or
+// replaces members. Otherwise new pods would wait for etcd while the former ones end. An etcd that is not available is a prerequisite of
+// pods anyway.
+func (s *Scope) waitForMembers(ctx context.Context, live, set *appsv1.StatefulSet) (*metav1.Condition, error) {
+	if !s.managed || live.Name == "" || live.Status.ReadyReplicas == 0 || workload.Made(live, set) {
+		return nil, nil
+	}
+	cluster := &v1alpha1.EtcdCluster{}
+	// The EtcdCluster has the next step in its status before it takes the step, so an old copy is not good enough.
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: ManagedEtcd(s.Owner.GetName())}, cluster)
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	why := etcdcluster.Changing(cluster)
+	if why == "" {
+		return nil, nil
+	}
+	held, waits := workload.Wait(s.Status.Conditions, s.Owner.GetGeneration(), "EtcdChanging", fmt.Sprintf("the pods are replaced when "+
+		"EtcdCluster %s restarts no members, or after %s: %s", cluster.Name, workload.MaxWait, why), time.Now())
+	if !waits {
+		return nil, nil
+	}
+	return &held, nil
 }
 
 // ManagedEtcd returns the name of the EtcdCluster of a component.

@@ -94,18 +94,32 @@ func (s *Scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 	if err != nil {
 		return err
 	}
-	meta.SetStatusCondition(&s.Status.Conditions, held)
 	if !exists {
 		if err := s.former(ctx); err != nil {
 			return err
 		}
 	}
-	if held.Status != metav1.ConditionTrue {
-		if err := apply.All(ctx, s.Client, s.Owner, set); err != nil {
-			return err
-		}
-		s.set = set
+	return s.replace(ctx, live, set, held)
+}
+
+// replace applies the StatefulSet, unless its pods are held.
+func (s *Scope) replace(ctx context.Context, live, set *appsv1.StatefulSet, held metav1.Condition) error {
+	waits, err := s.waitForMembers(ctx, live, set)
+	if err != nil {
+		return err
 	}
+	if waits != nil {
+		workload.SetHeld(&s.Status.Conditions, *waits)
+		return cmp.Or(s.scale(ctx, live), conditions.Unwatched(Again, conditions.Wait(waits.Reason, "%s", waits.Message)))
+	}
+	workload.SetHeld(&s.Status.Conditions, held)
+	if held.Status == metav1.ConditionTrue {
+		return nil
+	}
+	if err := apply.All(ctx, s.Client, s.Owner, set); err != nil {
+		return err
+	}
+	s.set = set
 	return nil
 }
 

@@ -69,6 +69,7 @@ const (
 	reasonRecover           = "Recovering"
 	reasonGrow              = "GrowingVolumes"
 	reasonNoExpansion       = "VolumeExpansionUnsupported"
+	reasonComponent         = "ComponentRollingOut"
 )
 
 // decide returns the next step. The rules are in the order of priority; the first rule that applies decides.

@@ -151,6 +151,8 @@ func rollPods(o observation) (decision, bool) {
 		return wait(reasonDegraded, "pod %d is replaced when every other member is healthy", next.ordinal), true
 	case slices.ContainsFunc(o.members, func(m member) bool { return m.id != next.id && m.lag > lagLimit }):
 		return wait(reasonRoll, "waiting for the members to catch up before the next pod is replaced"), true
+	case next.healthy && o.component != "":
+		return wait(reasonComponent, "pod %d is replaced after that: %s", next.ordinal, o.component), true
 	case next.leader && len(o.members) > 1:
 		return moveLeader(o, next, reasonRoll, "it is about to be restarted")
 	}

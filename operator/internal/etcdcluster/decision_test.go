@@ -37,6 +37,9 @@ func outdated(ordinals ...int) func(*observation) {
 	}
 }
 
+// componentRollsOut says that the component of the cluster replaces its pods.
+func componentRollsOut(o *observation) { o.component = "2 of 3 pods are ready" }
+
 // lose takes the volume of a member.
 func loseVolumes(ordinals ...int) func(*observation) {
 	return func(o *observation) {
@@ -238,6 +241,12 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 			stepActionRequired, 0, "next step would be Apply"},
 		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
 		{"the last leads and is outdated", cluster(3).with(setLeader(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
+		{"pods are outdated, and the component rolls out", cluster(3).with(outdated(0, 1, 2)).with(componentRollsOut), stepWait, 0, "2 of 3 pods"},
+		{"the only member is outdated, and the component rolls out", cluster(1).with(outdated(0)).with(componentRollsOut), stepWait, 0, "2 of 3 pods"},
+		{"the leader is outdated, and the component rolls out", cluster(3).with(outdated(0)).with(componentRollsOut), stepWait, 0, "2 of 3 pods"},
+		{"an outdated member is down, and the component rolls out", cluster(3).with(outdated(0, 1, 2)).with(setUnhealthy(1)).with(componentRollsOut),
+			stepRestart, 1, ""},
+		{"a volume is lost, and the component rolls out", cluster(3).with(loseVolumes(2)).with(componentRollsOut), stepRemove, 2, ""},
 		{"only the leader is outdated", cluster(3).with(outdated(0)), stepMoveLeader, 0, ""},
 		{"the only member is outdated", cluster(1).with(outdated(0)), stepRestart, 0, ""},
 		{"pods are outdated, and a member is down", cluster(3).with(outdated(0, 1)).with(setUnhealthy(2)), stepWait, 0, "every other member"},

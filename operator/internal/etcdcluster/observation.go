@@ -15,6 +15,9 @@ type observation struct {
 	former         string // name of a pod of a deleted StatefulSet that is going away
 	changing       bool   // the pod template is being updated, so it is unknown which pods are outdated
 
+	// component is why healthy members are not restarted yet: the component that uses the cluster replaces its pods. Empty: it does not.
+	component string
+
 	restore        restorationState
 	restoreMessage string
 

@@ -124,7 +124,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		return ctrl.Result{}, err
 	}
 	s.reportObservation(observed)
-	if err := s.compare(observed); err != nil {
+	if err := s.compare(ctx, observed); err != nil {
 		return ctrl.Result{}, err
 	}
 	if s.podSecretsErr != nil {

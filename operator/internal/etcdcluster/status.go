@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
 // reportObservation writes the parts of the status that depend on the observation only.
@@ -55,8 +56,11 @@ func (s *scope) report(observed *clusterSnapshot, d decision, blocked error) {
 	}
 	if observed != nil {
 		s.clearFailure(d)
-		if observed.rolloutHeld != nil {
-			apimeta.SetStatusCondition(&status.Conditions, *observed.rolloutHeld)
+		if d.reason == reasonComponent {
+			held, _ := workload.Wait(status.Conditions, s.cluster.Generation, d.reason, d.why, s.Now())
+			workload.SetHeld(&status.Conditions, held)
+		} else if observed.rolloutHeld != nil {
+			workload.SetHeld(&status.Conditions, *observed.rolloutHeld)
 		}
 		s.reportRotation()
 		if d.step == stepRecordIdentity {

@@ -18,16 +18,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
 // Certify issues certificates that can be verified, as cert-manager does: those without a Secret, or due for renewal, as soon as their
 // issuer can sign. It ignores whether a former key of a CA signed a certificate.
 func (c *Cluster) Certify(t testing.TB) {
 	t.Helper()
+	c.certifyAll(t, func(certmanager.Certificate) bool { return false })
+}
+
+// CertifyUnready is Certify for clusters with many certificates: it expects that the Secrets of ready ones exist.
+func (c *Cluster) CertifyUnready(t testing.TB) {
+	t.Helper()
+	c.certifyAll(t, func(certificate certmanager.Certificate) bool { return conditions.Unready(&certificate) == "" })
+}
+
+func (c *Cluster) certifyAll(t testing.TB, skipped func(certmanager.Certificate) bool) {
+	t.Helper()
 	list := &certmanager.CertificateList{}
 	if err := c.List(t.Context(), list, client.InNamespace(Namespace)); err != nil {
 		t.Fatal(err)
 	}
+	list.Items = slices.DeleteFunc(list.Items, skipped)
 	for issued := true; issued; { // the CA of the installation, the CAs that it signs, and their leaf certificates
 		issued = false
 		for i := range list.Items {

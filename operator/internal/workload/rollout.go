@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,6 +45,29 @@ func Hold(owner client.Object, live, set *appsv1.StatefulSet, inputs ...any) (me
 		}
 	}
 	return condition, nil
+}
+
+// MaxWait is how long the pods of a component and the members of its etcd wait for each other. Longer, and one that cannot become healthy
+// would keep the repair of the other one from its pods.
+const MaxWait = 5 * time.Minute
+
+// Wait returns the condition RolloutHeld of an object whose pods wait for something else to become healthy, and whether they still wait:
+// for at most MaxWait since the conditions first had the reason.
+func Wait(conditions []metav1.Condition, generation int64, reason, message string, now time.Time) (metav1.Condition, bool) {
+	held := metav1.Condition{Type: v1alpha1.ConditionRolloutHeld, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+	if before := meta.FindStatusCondition(conditions, held.Type); before != nil && before.Status == held.Status && before.Reason == reason {
+		held.LastTransitionTime = before.LastTransitionTime
+	}
+	return held, now.Sub(held.LastTransitionTime.Time) < MaxWait
+}
+
+// SetHeld sets a condition RolloutHeld. The time of the transition is that of its reason.
+func SetHeld(conditions *[]metav1.Condition, held metav1.Condition) {
+	if before := meta.FindStatusCondition(*conditions, held.Type); before != nil && before.Reason != held.Reason {
+		meta.RemoveStatusCondition(conditions, held.Type)
+	}
+	meta.SetStatusCondition(conditions, held)
 }
 
 // Made reports whether a StatefulSet has the same template as another one that was passed to Hold.
