@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,32 @@ func (s *Scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 		"pod %s should have terminated by %s, and node %s has not confirmed it: force deleting "+
 			"the pod so that it is replaced", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
 	return nil
+}
+
+// Stopped reports whether the component has no pod, and starts none. It does not trust the cache.
+func (s *Scope) Stopped(ctx context.Context) (bool, error) {
+	set, pods := &appsv1.StatefulSet{}, &corev1.PodList{}
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, set)
+	if client.IgnoreNotFound(err) != nil {
+		return false, err
+	}
+	if err == nil && metav1.IsControlledBy(set, s.Owner) && (workload.Wanted(set) > 0 || !workload.RolledOut(set)) {
+		return false, nil
+	}
+	err = s.Live.List(ctx, pods, client.InNamespace(s.Owner.GetNamespace()), client.MatchingLabels(s.Selector))
+	return len(pods.Items) == 0, err
+}
+
+// Stop ends all pods of the component. The owner keeps its pods, so deleting their StatefulSet would not end them.
+func (s *Scope) Stop(ctx context.Context) error {
+	live := &appsv1.StatefulSet{}
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: s.Workload}, live)
+	if err != nil || workload.Wanted(live) == 0 || !metav1.IsControlledBy(live, s.Owner) {
+		return client.IgnoreNotFound(err)
+	}
+	scaled := live.DeepCopy()
+	scaled.Spec.Replicas = new(int32(0))
+	return s.Patch(ctx, scaled, client.MergeFrom(live), client.FieldOwner(apply.FieldOwner))
 }
 
 // podsOf returns the pods of the component, also while their StatefulSet does not exist.

@@ -41,6 +41,9 @@ func (s *Scope) Run(ctx context.Context, secrets bool, build Build) {
 			replicas = new(cmp.Or(s.orphanedPods(ctx), s.DefaultReplicas))
 		}
 		replicas = workload.Started(s.Spec.Autoscaling, replicas)
+		if !s.Owner.GetDeletionTimestamp().IsZero() && *replicas == 0 {
+			replicas = &s.DefaultReplicas // Stop has ended the pods, and the owner remains nevertheless
+		}
 	}
 	s.hold(ctx, live)
 	s.record(ctx, live)

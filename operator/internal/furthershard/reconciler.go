@@ -65,10 +65,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if remains != nil {
 		s.Report.Set(v1alpha1.ConditionRegistered, remains)
 	}
-	if missing != nil {
+	switch {
+	case missing != nil:
 		s.Report.Set(v1alpha1.ConditionReferenceValid, missing)
 		s.Available(ctx)
-	} else {
+	case stopping(remains):
+		s.Report.Set(conditions.Rest, s.MaintainPods(ctx)) // also those of nodes that do not respond
+		s.Report.Set(v1alpha1.ConditionAvailable, remains)
+	default:
 		s.reconcile(ctx)
 		if r.Registry != nil {
 			s.registered(ctx, r.Registry)

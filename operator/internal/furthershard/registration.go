@@ -1,6 +1,7 @@
 package furthershard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -40,26 +41,39 @@ func (r *Reconciler) updateFinalizer(ctx context.Context, sh *v1alpha1.Shard) er
 	return r.Patch(ctx, sh, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
+// reasonStopping is the reason of a deleted Shard that is removed from kcp, and whose pods end.
+const reasonStopping = "Stopping"
+
 // remove removes a Shard that is being deleted from kcp, and then its finalizer. An error says why the Shard remains, with everything that
-// it runs.
+// it runs. A pod that restarts registers the shard again, so the Shard is removed from kcp once more when the pods have ended.
 func (r *Reconciler) remove(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) error {
 	if !controllerutil.ContainsFinalizer(sh, finalizer) {
 		return nil
 	}
-	if err := r.deregister(ctx, sh, rs); err != nil {
+	s := r.scope(sh, rs)
+	stopped, err := s.Stopped(ctx)
+	if err != nil {
 		return err
+	}
+	removed, err := r.deregister(ctx, sh, rs)
+	if err != nil {
+		return err
+	}
+	if removed && !stopped {
+		return cmp.Or(s.Stop(ctx), conditions.Unwatched(component.Again,
+			conditions.Wait(reasonStopping, "the Shard is being deleted: the shard is removed from kcp, and its pods end")))
 	}
 	before := sh.DeepCopy()
 	controllerutil.RemoveFinalizer(sh, finalizer)
 	return client.IgnoreNotFound(r.Patch(ctx, sh, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
-// deregister removes the Shard object from kcp, which refuses that while the shard holds logical clusters. Nothing needs to be removed from
-// a kcp that does not exist any more, or that the shard has never reached.
-func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) error {
+// deregister removes the Shard object from kcp, which refuses that while the shard holds logical clusters, and reports whether kcp does not
+// have it now. Nothing needs to be removed from a kcp that does not exist any more, or that the shard has never reached.
+func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1alpha1.RootShard) (removed bool, err error) {
 	if rs == nil || !rs.DeletionTimestamp.IsZero() ||
 		sh.Status.Image == "" && !meta.IsStatusConditionTrue(rs.Status.Conditions, v1alpha1.ConditionAvailable) {
-		return nil
+		return false, nil
 	}
 	lose := sh.Annotations[kcpaccess.LoseAnnotation] == "true"
 	credentials, err := installation.Credentials(ctx, r.Client, shard.Root(rs))
@@ -71,16 +85,16 @@ func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1a
 	}
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
-		return nil
+		return true, nil
 	case apierrors.IsForbidden(err):
-		return conditions.Unwatched(component.Again,
+		return false, conditions.Unwatched(component.Again,
 			conditions.Stall("HoldsLogicalClusters", "the Shard is being deleted, and still runs: %v", err))
 	case lose:
 		r.Recorder.Eventf(sh, nil, corev1.EventTypeWarning, "StillRegistered", "Delete",
 			"kcp does not answer, and still has the shard: delete its Shard object in the workspace root: %.800v", err)
-		return nil
+		return false, nil
 	}
-	return conditions.Unwatched(component.Again, conditions.Wait("RootShardUnreachable",
+	return false, conditions.Unwatched(component.Again, conditions.Wait("RootShardUnreachable",
 		"the Shard is being deleted, and waits for RootShard %s, to remove the shard from kcp: %v", rs.Name, err))
 }
 
@@ -125,6 +139,11 @@ func (s *scope) state(found kcpaccess.Registered, err error) error {
 		return conditions.Wait("NotResponding", "the root shard does not reach the shard: %s", found.Message)
 	}
 	return nil
+}
+
+// stopping reports whether a deleted Shard remains only until its pods have ended.
+func stopping(remains error) bool {
+	return remains != nil && conditions.Cause(remains).Reason == reasonStopping
 }
 
 // gone reports whether the RootShard of a Shard does not exist.

@@ -120,6 +120,7 @@ func TestADrainReportsWhyItDoesNotContinue(t *testing.T) {
 	w.reconcile(t)
 	w.expect(t, west, "Drained", metav1.ConditionTrue, "Empty", "")
 	w.delete(t, west)
+	w.end(t)
 	if w.remains(t, "west") {
 		t.Error("the empty shard is not deleted")
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +88,17 @@ func (w *world) delete(t *testing.T, object client.Object) {
 	w.reconcile(t)
 }
 
+// end ends the pods of the Shard west, which must be requested, and reconciles.
+func (w *world) end(t *testing.T) {
+	t.Helper()
+	w.expect(t, further("west"), "Registered", metav1.ConditionFalse, "Stopping", "its pods end")
+	if set := operatortest.Read(t, w.Cluster, "west-shard-kcp", &appsv1.StatefulSet{}); *set.Spec.Replicas != 0 {
+		t.Errorf("%d pods are wanted", *set.Spec.Replicas)
+	}
+	w.Roll(t, "west-shard-kcp")
+	w.reconcile(t)
+}
+
 // remains reports whether a Shard exists.
 func (w *world) remains(t *testing.T, name string) bool {
 	t.Helper()
@@ -140,6 +152,7 @@ func TestAShardWithLogicalClustersIsNotDeleted(t *testing.T) {
 	operatortest.Read(t, w.Cluster, "west-shard-kcp", pods)
 	kcp.shards["west"] = kcpaccess.Registered{BaseURL: kcp.shards["west"].BaseURL, Responds: true}
 	w.reconcile(t)
+	w.end(t)
 	if _, left := kcp.shards["west"]; left || w.remains(t, "west") {
 		t.Errorf("the empty shard is not deleted; kcp has %v", kcp.shards)
 	}
@@ -157,11 +170,55 @@ func TestAnAnnotationDeletesAShardWithItsLogicalClusters(t *testing.T) {
 			operatortest.Read(t, w.Cluster, "west", west)
 			west.Annotations = map[string]string{"core.kcp.io/delete-with-placements": "true"}
 			w.MustUpdate(t, west)
-			w.reconcile(t)
+			if w.reconcile(t); down == nil {
+				w.end(t)
+			}
 			if w.remains(t, "west") {
 				t.Error("it is not deleted")
 			}
 		})
+	}
+}
+
+// D20: a pod of a deleted shard that restarts registers the shard again.
+func TestAShardThatRegistersAgainWhileItIsDeletedIsRemovedFromKCP(t *testing.T) {
+	w, kcp, west := registered(t)
+	empty := kcpaccess.Registered{BaseURL: kcp.shards["west"].BaseURL, Responds: true}
+	kcp.shards["west"] = empty
+	w.start(t, "west-shard-kcp")
+	w.delete(t, west)
+	if _, has := kcp.shards["west"]; has || !w.remains(t, "west") {
+		t.Fatalf("kcp has %v; it remains: %t", kcp.shards, w.remains(t, "west"))
+	}
+	kcp.shards["west"] = empty
+	w.Roll(t, "west-shard-kcp")
+	if w.reconcile(t); !w.remains(t, "west") {
+		t.Fatal("it is deleted while it has a pod")
+	}
+	kcp.shards["west"] = empty
+	pod := operatortest.Read(t, w.Cluster, "west-shard-kcp-0", &corev1.Pod{})
+	if err := w.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.end(t)
+	if _, has := kcp.shards["west"]; has || w.remains(t, "west") {
+		t.Errorf("kcp has %v; it remains: %t", kcp.shards, w.remains(t, "west"))
+	}
+}
+
+// A shard that registers again may get logical clusters. They are not lost with it.
+func TestAShardThatGetsLogicalClustersWhileItStopsRunsAgain(t *testing.T) {
+	w, kcp, west := registered(t)
+	full := kcp.shards["west"]
+	kcp.shards["west"] = kcpaccess.Registered{BaseURL: full.BaseURL, Responds: true}
+	w.delete(t, west)
+	w.expect(t, west, "Ready", metav1.ConditionFalse, "Stopping", "")
+	w.WritesNothing(t, func() { w.reconcile(t) })
+	kcp.shards["west"] = full
+	w.end(t)
+	w.expect(t, west, "Stalled", metav1.ConditionTrue, "HoldsLogicalClusters", "")
+	if set := operatortest.Read(t, w.Cluster, "west-shard-kcp", &appsv1.StatefulSet{}); *set.Spec.Replicas != 2 {
+		t.Errorf("it has %d pods", *set.Spec.Replicas)
 	}
 }
 
