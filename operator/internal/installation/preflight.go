@@ -83,7 +83,8 @@ func (e etcd) lastSnapshot() time.Time {
 }
 
 // Preflight returns nil if the upgrade of an installation to another image may begin, or what it waits for: every etcd that the operator
-// runs for it has its version and is healthy, and has a current snapshot if snapshots are scheduled.
+// runs for it has its version and is healthy, and has a current snapshot if snapshots are scheduled; all Shards are available; no keys are
+// being rotated. The root shard does not wait for itself, because another image may be its repair.
 func Preflight(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, now time.Time) error {
 	all, err := etcds(ctx, c, rs.Namespace, func(object client.Object) bool { return belongs(object, rs) })
 	if err != nil {
@@ -94,11 +95,64 @@ func Preflight(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, now
 		maximum = rs.Spec.Upgrade.MaxBackupAge.Duration.Duration
 	}
 	for _, e := range all {
-		if err := cmp.Or(e.upgraded(), e.saved(maximum, now)); err != nil {
+		if err := cmp.Or(e.upgraded(), e.saved(maximum, now), rotated("EtcdCluster", e.name, e.cluster.Status.Conditions)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return shardsReady(ctx, c, rs)
+}
+
+// shardsReady returns an error unless all Shards of an installation are available, and no keys of its shards and its cache server are
+// being rotated. Shards that have not become ready with the image of the root shard do not count: another image may be their repair. Nor
+// does anything if a user allows the version.
+func shardsReady(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard) error {
+	if i := rs.Spec.Image; i != nil && i.Tag != "" && i.Tag == rs.Annotations[v1alpha1.AllowVersionAnnotation] {
+		return nil
+	}
+	shards, err := shardsBefore(ctx, c, rs, rs)
+	if err != nil {
+		return err
+	}
+	for _, p := range shards {
+		if p.status.Image != component.Image(p.spec.Image, rs.Status.Image) {
+			continue
+		}
+		if err := cmp.Or(p.available(), rotated(p.kind, p.name, p.status.Conditions)); err != nil {
+			return err
+		}
+	}
+	server, err := cacheOf(ctx, c, rs)
+	if server != nil {
+		err = rotated("CacheServer", server.Name, server.Status.Conditions)
+	}
+	return cmp.Or(err, rotated(rootKind, rs.Name, rs.Status.Conditions))
+}
+
+// available returns an error unless the part is available, or turned off.
+func (p part) available() error {
+	available := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionAvailable)
+	why := ""
+	switch {
+	case available == nil || available.ObservedGeneration < p.generation:
+		why = "it has no current status yet"
+	case available.Status != metav1.ConditionTrue && available.Reason != conditions.ScaledToZero:
+		why = available.Message
+	default:
+		return nil
+	}
+	return conditions.Unwatched(turn,
+		conditions.Wait("WaitingForShard", "keeping the former image until %s %s is available: %s", p.kind, p.name, why))
+}
+
+// rotated returns an error while the keys of an object are being rotated. A rotation is complete when nothing needs the former keys, though
+// they are accepted until a user deletes them.
+func rotated(kind, name string, all []metav1.Condition) error {
+	c := meta.FindStatusCondition(all, v1alpha1.ConditionRotating)
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason == v1alpha1.RotatingRenewed {
+		return nil
+	}
+	return conditions.Unwatched(turn, conditions.Wait("WaitingForRotation",
+		"keeping the former image until the rotation of keys of %s %s is complete: %s", kind, name, c.Message))
 }
 
 // ownEtcd returns an error unless the etcd that the operator runs for a component has its version and is healthy.

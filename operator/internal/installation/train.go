@@ -18,7 +18,7 @@ import (
 )
 
 // An installation is upgraded in this order, and each component after those before it are ready with their image: the cache server, the
-// root shard, the other shards in batches, their virtual workspaces, the front proxies. It begins when the etcds are ready. A component
+// root shard, the other shards in batches, their virtual workspaces, the front proxies. It begins after Preflight. A component
 // whose spec has an image is not upgraded with the others, but they wait for it to be ready.
 
 // turn is the interval of checks whether it is the turn of a component, because a component does not watch all others.
@@ -164,8 +164,8 @@ func CacheTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, spe
 	return Preflight(ctx, c, rs, time.Now())
 }
 
-// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: the etcds of the installation, its cache
-// server, and shards whose version would be too old beside it.
+// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: Preflight, the cache server of the installation,
+// and shards whose version would be too old beside it.
 func RootTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, image string) error {
 	if err := Preflight(ctx, c, rs, time.Now()); err != nil {
 		return err
@@ -180,18 +180,27 @@ func RootTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, imag
 				p.status.Version, err))
 		}
 	}
+	server, err := cacheOf(ctx, c, rs)
+	if server == nil {
+		return err
+	}
+	return partOf("CacheServer", server, &server.Spec.ComponentSpec, &server.Status.ComponentStatus).has(image)
+}
+
+// cacheOf returns the CacheServer of an installation, or nil. CheckCache reports one that does not exist, or is of another installation.
+func cacheOf(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard) (*v1alpha1.CacheServer, error) {
 	name := CacheName(rs.Spec.Cache)
 	if name == "" {
-		return nil
+		return nil, nil
 	}
 	server := &v1alpha1.CacheServer{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: rs.Namespace, Name: name}, server); err != nil {
-		return client.IgnoreNotFound(err) // reported by CheckCache
+		return nil, client.IgnoreNotFound(err)
 	}
 	if server.Status.RootShard != rs.Name {
-		return nil
+		return nil, nil
 	}
-	return partOf("CacheServer", server, &server.Spec.ComponentSpec, &server.Status.ComponentStatus).has(image)
+	return server, nil
 }
 
 // Skew returns an error if a component with one version of kcp must not run beside a root shard with another one. Unknown versions are not
