@@ -237,6 +237,11 @@ e2e-nodes: build host-programs ## Stop a node of the host cluster, and check tha
 operator-faults: ## Delete every object of the operator, alone and in pairs, in every phase of a rotation, in memory.
 	KCP_FAULTS=all $(GO) test -count=1 -timeout=2h -run=TestNoDeletionDuringARotationEndsTheTrust ./operator/internal/rootshard ./operator/internal/etcdcluster
 
+INSTALLATIONS ?= 50
+.PHONY: operator-scale
+operator-scale: build test-tools ## Measure the operator with INSTALLATIONS of three shards at a kube-apiserver without pods, until and after they are Ready.
+	KCP_BIN=$(BIN) KCP_INSTALLATIONS=$(INSTALLATIONS) $(GO) test -count=1 -v -timeout=1h -run=TestManyInstallations ./operator/e2e
+
 .PHONY: conformance
 conformance: build test-tools ## Run all conformance tests of Kubernetes that apply to a logical cluster, next to busy clusters.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
