@@ -259,6 +259,9 @@ func TestADrainedShardMovesItsLogicalClustersAndIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the empty shard is deleted", func(ctx context.Context) error {
+		if err := d.drive(ctx, t); err != nil { // its pods end before
+			return err
+		}
 		return kcptest.Gone(d.Get(ctx, operatortest.Key("shard-1"), &v1alpha1.Shard{}))
 	})
 	if _, err := d.root.Objects(t, kcpShards).Get(t.Context(), "shard-1", metav1.GetOptions{}); kcptest.Gone(err) != nil {
