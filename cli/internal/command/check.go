@@ -19,8 +19,8 @@ func (s *session) check(invocation string) *cobra.Command {
 		Short: "Compare the shards of an installation",
 		Long: `Compare what the shards of an installation hold with the records in the Workspaces: logical clusters that are lost, doubled or
 orphaned, and conflicts of epochs. Run it at the root shard as an administrator of all shards, for example after a shard was restored from a
-snapshot. If it finds nothing, it ends the quarantine of restored shards. Otherwise, or if a shard does not respond (Silent) or refuses the user
-(Forbidden), it fails.
+snapshot. If it finds nothing, it ends the quarantine of restored shards. Otherwise, or if a shard does not respond (Silent) or refuses
+the user (Forbidden), it fails.
 
 Nothing is ever deleted. --repair corrects records with a lower epoch than that of the logical cluster.`,
 		Example: examples(invocation, `

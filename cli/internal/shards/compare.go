@@ -97,8 +97,8 @@ func (c *comparison) find(f Finding) {
 // unread returns the finding for a shard that was not read.
 func unread(shard string, reason error) Finding {
 	if apierrors.IsForbidden(reason) || apierrors.IsUnauthorized(reason) {
-		return Finding{Kind: Forbidden, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: it responds, and refuses the user: "+
-			"%v: use a kubeconfig of an administrator of all shards", reason)}
+		return Finding{Kind: Forbidden, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: it responds, and refuses the "+
+			"user: %v: use a kubeconfig of an administrator of all shards", reason)}
 	}
 	return Finding{Kind: Silent, Shard: shard, Message: fmt.Sprintf("nothing is known about the shard: %v", reason)}
 }
@@ -184,8 +184,8 @@ func (c *comparison) held(h Held) {
 	c.find(f)
 }
 
-// mayBeUnread reports whether a shard that was not read may hold a cluster, so that the absence of its Workspaces means nothing. Another shard
-// may have an older copy of it.
+// mayBeUnread reports whether a shard that was not read may hold a cluster, so that the absence of its Workspaces means nothing. Another
+// shard may have an older copy of it.
 func (c *comparison) mayBeUnread(cluster string) bool {
 	if len(c.Unread) == 0 || cluster == root || cluster == homes {
 		return c.Unread[rootShard] != nil

@@ -57,8 +57,8 @@ func TestFlagsOfEveryKindAreComplete(t *testing.T) {
 	}
 }
 
-// D4: fields that are accepted only for compatibility are reported once. TestTrustDoesNotDependOnCertificatesOfServers is for the same field
-// of other kinds, where it has an effect.
+// D4: fields that are accepted only for compatibility are reported once. TestTrustDoesNotDependOnCertificatesOfServers is for the same
+// field of other kinds, where it has an effect.
 func TestTheAuthoritiesInTheSpecOfAVirtualWorkspaceAreReportedAsIgnored(t *testing.T) {
 	objects := everyKind()
 	views := objects[slices.IndexFunc(objects, func(o client.Object) bool { return o.GetName() == "views" })].(*v1alpha1.VirtualWorkspace)

@@ -164,8 +164,8 @@ func CacheTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, spe
 	return Preflight(ctx, c, rs, time.Now())
 }
 
-// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: Preflight, the cache server of the installation,
-// and shards whose version would be too old beside it.
+// RootTurn returns nil if a RootShard may be upgraded to an image now, or what it waits for: Preflight, the cache server of the
+// installation, and shards whose version would be too old beside it.
 func RootTurn(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, image string) error {
 	if err := Preflight(ctx, c, rs, time.Now()); err != nil {
 		return err
