@@ -26,7 +26,7 @@ import (
 // standIn does what the other controllers of a cluster, the kubelet and kcp do: it issues certificates, runs pods, and answers for shards.
 type standIn struct {
 	*operatortest.Cluster
-	// kcp has the Shard object of each shard that the operator asks for.
+	// kcp has the Shard object of each shard that the operator requests.
 	kcp *httptest.Server
 }
 
