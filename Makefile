@@ -2,7 +2,7 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./cli/... ./docs/... ./operator/... ./server/... ./test/...
+PKGS   := ./cli/... ./docs/... ./fleet/... ./operator/... ./server/... ./test/...
 # Modules that other repositories require.
 LIBRARIES = api client
 export GOFLAGS += -buildvcs=false
@@ -171,7 +171,7 @@ test: unit e2e-server e2e-sharded-chosen e2e-abuse ## Run all tests except those
 
 .PHONY: unit
 unit: ## Run the unit tests.
-	$(TEST) $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
+	$(TEST) $$($(GO) list ./cli/... ./fleet/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
 	for library in $(LIBRARIES); do (cd $$library && $(TEST) $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(TEST) ./...
 	cd test/argocd && $(TEST) ./...
@@ -279,7 +279,7 @@ abuse-sharded: build ## Run each attack of one tenant through two front proxies 
 
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
-	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./operator/... ./server/... | grep -v /e2e)
+	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./fleet/... ./operator/... ./server/... | grep -v /e2e)
 	cd client && CGO_ENABLED=1 $(GO) test -race ./workspaces
 
 FUZZTIME ?= 30s
@@ -333,13 +333,14 @@ bench-namespaces: ## Compare N workspaces with namespaces of a vanilla server; f
 	$(GO) run ./test/bench -compare=$(N)
 
 # The API groups that the server serves.
-SERVED = $(filter-out operator,$(patsubst api/%/,%,$(wildcard api/*/)))
+SERVED = $(filter-out operator fleet,$(patsubst api/%/,%,$(wildcard api/*/)))
 GENERATED = api bundle charts config docs/reference operator server/internal/apis/customresources/system
 
 .PHONY: generate
 generate: tools ## Generate deep copies, definitions and the reference from the types in api/.
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/internal/apis/customresources/system
+	$(BIN)/controller-gen crd paths=./api/fleet/... output:crd:dir=api/fleet/v1alpha1/definitions
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,volumes,volumeMounts,resources config/crd/bases/*.yaml
@@ -357,7 +358,7 @@ golangci-lint:
 
 .PHONY: lint
 lint: golangci-lint ## Check formatting, what .golangci.yaml lists, and the modules of the libraries.
-	@test -z "$$(gofmt -l api cli client operator server test tools)" || { gofmt -l api cli client operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli client fleet operator server test tools)" || { gofmt -l api cli client fleet operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(BIN)/golangci-lint run $(PKGS)
 	for module in tools $(LIBRARIES); do (cd $$module && $(BIN)/golangci-lint run ./...) || exit 1; done
 	for library in $(LIBRARIES); do (cd $$library && $(GO) mod tidy -diff) || exit 1; done

@@ -51,7 +51,7 @@ func kcpPlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	s.workspaces(workspace, invocation+" workspace")
 	root.AddCommand(workspace, s.bind(invocation+" bind"), s.claims(invocation+" claims"), s.get(invocation+" get"), s.crd(invocation+" crd"),
 		s.move(invocation+" move"), s.quickstart(invocation+" quickstart"), s.check(invocation+" check"), s.orphans(invocation+" orphans"),
-		s.installations(invocation+" installation"))
+		s.installations(invocation+" installation"), s.fleet(invocation+" fleet"))
 	return root
 }
 

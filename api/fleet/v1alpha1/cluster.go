@@ -1,0 +1,120 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// ClusterLabel is the label with the name of the Cluster of an Assignment, and of all that an agent creates on its cluster.
+	ClusterLabel = "fleet.kcp.io/cluster"
+	// ClusterReady is the condition of a Cluster whose agent renews its Lease.
+	ClusterReady = "Ready"
+)
+
+// Cluster is a Kubernetes cluster that runs objects of workspaces. Its agent connects to the fleet; nothing connects to the cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=kcp
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Cordoned",type=boolean,JSONPath=`.spec.cordon`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec ClusterSpec `json:"spec,omitempty"`
+	// +optional
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// ClusterSpec is the desired state of a cluster.
+type ClusterSpec struct {
+	// Cordon keeps new assignments away from the cluster. What it runs stays.
+	//
+	// +optional
+	Cordon bool `json:"cordon,omitempty"`
+	// Drain keeps new assignments away and moves existing ones to other clusters. A copy stays until its replacement is ready.
+	//
+	// +optional
+	Drain bool `json:"drain,omitempty"`
+	// Taints keep placements away that do not tolerate them. NoSchedule affects new assignments, NoExecute also existing ones.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=20
+	Taints []Taint `json:"taints,omitempty"`
+	// PodSecurity is the level of the Pod Security Standards in the namespaces of workspaces on the cluster. Defaults to restricted.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=restricted;baseline;privileged
+	// +kubebuilder:default:=restricted
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// Quota is the ResourceQuota of each namespace on the cluster. Defaults to 100 pods and 100 PersistentVolumeClaims.
+	//
+	// +optional
+	Quota corev1.ResourceList `json:"quota,omitempty"`
+	// ApprovedKey is the SHA-256 fingerprint of the public key to which the fleet issues the first certificate of the agent, as in
+	// status.requestedKey. Further certificates are issued to the holder of a valid one.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^[0-9a-f]{64}$`
+	ApprovedKey string `json:"approvedKey,omitempty"`
+}
+
+// Taint keeps placements away from a cluster.
+type Taint struct {
+	// +required
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=317
+	Key string `json:"key"`
+	// +optional
+	// +kubebuilder:validation:MaxLength:=63
+	Value string `json:"value,omitempty"`
+	// +required
+	// +kubebuilder:validation:Enum=NoSchedule;NoExecute
+	Effect corev1.TaintEffect `json:"effect"`
+}
+
+// ClusterStatus is the observed state of a cluster.
+type ClusterStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Version is the version of Kubernetes.
+	//
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Capacity is the sum of what the nodes of the cluster can allocate to pods.
+	//
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Request is a certificate signing request of the agent, in PEM.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength:=16384
+	Request string `json:"request,omitempty"`
+	// RequestedKey is the SHA-256 fingerprint of the public key of the request. The fleet writes it.
+	//
+	// +optional
+	RequestedKey string `json:"requestedKey,omitempty"`
+	// Certificate is the certificate of the agent that the fleet has issued, in PEM.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength:=65536
+	Certificate string `json:"certificate,omitempty"`
+}
+
+// ClusterList is a list of Clusters.
+//
+// +kubebuilder:object:root=true
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Cluster `json:"items"`
+}

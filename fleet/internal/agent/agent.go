@@ -1,0 +1,210 @@
+// Package agent runs what the fleet assigns to one cluster. It connects to the fleet, nothing connects to it, and it changes nothing on the
+// cluster that it has not created itself.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kcplane/kcp/api/fleet/v1alpha1"
+	"github.com/kcplane/kcp/fleet/internal/identity"
+)
+
+const (
+	// heartbeat is the time between two renewals of the Lease.
+	heartbeat = 10 * time.Second
+	// pause between two attempts.
+	pause = 2 * time.Second
+	// requests a second to the cluster, and as a burst.
+	rateLimit, burst = 50, 100
+)
+
+// Options configure an agent.
+type Options struct {
+	// Cluster is the name of the Cluster.
+	Cluster string
+	// Kubeconfig is the file for the cluster. Empty means that the agent runs in it.
+	Kubeconfig string
+	// URL of the fleet, and the file with its certificate authority.
+	URL, CAFile string
+	// TokenFile has the bootstrap token, which is used until the agent has a certificate.
+	TokenFile string
+	// Holder is the identity of this process. Of several agents of one cluster, one works.
+	Holder string
+}
+
+// Agent is a running agent.
+type Agent struct {
+	options Options
+	// local is the cluster.
+	local      kubernetes.Interface
+	localAny   dynamic.Interface
+	credential *credential
+}
+
+// Run runs an agent until ctx ends.
+func Run(ctx context.Context, options Options) error {
+	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("configuration of the cluster: %w", err)
+	}
+	config.QPS, config.Burst = rateLimit, burst
+	a := &Agent{options: options}
+	if a.local, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if a.localAny, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	a.credential = &credential{agent: a}
+	for ctx.Err() == nil {
+		if err := a.session(ctx); err != nil && ctx.Err() == nil {
+			ctrl.Log.Info("The session with the fleet ended, starting another one", "error", err.Error())
+		}
+		sleep(ctx, pause)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// session works with one certificate, until it must be renewed.
+func (a *Agent) session(ctx context.Context) error {
+	config, renewal, err := a.credential.obtain(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(ctx, renewal)
+	defer cancel()
+	fleet, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := a.report(ctx, fleet); err != nil {
+		return fmt.Errorf("reporting the version of the cluster: %w", err)
+	}
+	leaseClient, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: identity.Namespace, Name: a.options.Cluster}, Client: leaseClient.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: a.options.Holder},
+	}
+	failed := make(chan error, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: a.options.Cluster, ReleaseOnCancel: true,
+		LeaseDuration: 3 * heartbeat, RenewDeadline: 2 * heartbeat, RetryPeriod: heartbeat / 4,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				defer cancel()
+				failed <- newSyncer(a, fleet).run(ctx)
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	elector.Run(ctx)
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return errors.New("another agent of the cluster works, or the fleet cannot be reached")
+	}
+}
+
+// configuration returns a configuration of clients of the fleet, without credentials.
+func (a *Agent) configuration() *rest.Config {
+	return &rest.Config{
+		Host: a.options.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: a.options.CAFile}, QPS: rateLimit, Burst: burst, Timeout: 0,
+		UserAgent: "kcp-fleet-agent",
+	}
+}
+
+// updateCluster changes the status of the Cluster.
+func (a *Agent) updateCluster(ctx context.Context, fleet dynamic.Interface, change func(*v1alpha1.ClusterStatus)) (*v1alpha1.Cluster, error) {
+	resource := fleet.Resource(v1alpha1.SchemeGroupVersion.WithResource("clusters"))
+	cluster := &v1alpha1.Cluster{}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		u, err := resource.Get(ctx, a.options.Cluster, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		*cluster = v1alpha1.Cluster{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cluster); err != nil {
+			return err
+		}
+		change(&cluster.Status)
+		if u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&cluster.Status); err != nil {
+			return err
+		}
+		updated, err := resource.UpdateStatus(ctx, u, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		*cluster = v1alpha1.Cluster{}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(updated.Object, cluster)
+	})
+	return cluster, err
+}
+
+// report writes version and capacity of the cluster into the status of the Cluster.
+func (a *Agent) report(ctx context.Context, fleet dynamic.Interface) error {
+	version, err := a.local.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	nodes, err := a.local.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		nodes, err = &corev1.NodeList{}, nil // the capacity is only informative
+	}
+	if err != nil {
+		return err
+	}
+	capacity := corev1.ResourceList{}
+	for i := range nodes.Items {
+		for name, quantity := range nodes.Items[i].Status.Allocatable {
+			sum := capacity[name]
+			if sum.IsZero() {
+				sum = resource.Quantity{Format: quantity.Format}
+			}
+			sum.Add(quantity)
+			capacity[name] = sum
+		}
+	}
+	_, err = a.updateCluster(ctx, fleet, func(s *v1alpha1.ClusterStatus) { s.Version, s.Capacity = version.GitVersion, capacity })
+	return err
+}
+
+// token returns the bootstrap token.
+func (a *Agent) token() (string, error) {
+	text, err := os.ReadFile(a.options.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("bootstrap token: %w", err)
+	}
+	return string(text), nil
+}
