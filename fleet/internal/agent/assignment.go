@@ -132,7 +132,7 @@ func (s *syncer) unready(ctx context.Context, a *v1alpha1.Assignment) (string, e
 		if existing[0].GetAnnotations()[generationAnnotation] != desired.GetAnnotations()[generationAnnotation] {
 			return what + ": is not updated yet", nil
 		}
-		if why := unhealthy(existing[0], replicas(desired)); why != "" {
+		if why := unhealthy(existing[0], replicas(desired, existing[0])); why != "" {
 			return what + ": " + why, nil
 		}
 	}

@@ -6,10 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// replicas returns the replicas that an object has in its spec, 1 if it has none.
-func replicas(u *unstructured.Unstructured) int64 {
-	if n, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas"); found && err == nil {
-		return n
+// replicas returns the replicas in the first spec that has some, or 1.
+func replicas(objects ...*unstructured.Unstructured) int64 {
+	for _, u := range objects {
+		if n, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas"); found && err == nil {
+			return n
+		}
 	}
 	return 1
 }

@@ -93,7 +93,9 @@ func (s *syncer) run(ctx context.Context) error {
 			s.queue.Add(item{true, assignmentOf(u.GetName())})
 		},
 		s.assignments: func(u *unstructured.Unstructured) { s.assignmentChanged(u.GetName()) },
-		s.namespaces:  func(u *unstructured.Unstructured) { s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])}) },
+		s.namespaces: func(u *unstructured.Unstructured) {
+			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
+		},
 		s.clusters: func(*unstructured.Unstructured) {
 			for _, name := range s.assignments.GetStore().ListKeys() {
 				s.queue.Add(item{true, name}) // the guard rails may have changed

@@ -56,7 +56,9 @@ type shard struct {
 	resources []resource
 }
 
-func (s *shard) endpoint() string { return strings.TrimSuffix(s.manager.GetConfig().Host, "/clusters/*") }
+func (s *shard) endpoint() string {
+	return strings.TrimSuffix(s.manager.GetConfig().Host, "/clusters/*")
+}
 
 // Start implements manager.Runnable: it keeps the index up to date until ctx ends.
 func (s *shard) Start(ctx context.Context) error {

@@ -96,7 +96,9 @@ func copied(u *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-func (f *Feed) notFound(name string) error { return apierrors.NewNotFound(v1alpha1.Resource("workloads"), name) }
+func (f *Feed) notFound(name string) error {
+	return apierrors.NewNotFound(v1alpha1.Resource("workloads"), name)
+}
 
 // Get returns a workload. Its answer that a workload does not exist is reliable: if the fleet does not know that, Get returns another error.
 func (f *Feed) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
