@@ -66,6 +66,7 @@ func Run(ctx context.Context, options Options) error {
 		return fmt.Errorf("configuration of the cluster: %w", err)
 	}
 	config.QPS, config.Burst = rateLimit, burst
+	config.WarningHandler = rest.NoWarnings{} // users see warnings of their workspace
 	a := &Agent{options: options}
 	if a.local, err = kubernetes.NewForConfig(config); err != nil {
 		return err

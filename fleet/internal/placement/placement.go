@@ -70,7 +70,7 @@ func Decide(s Snapshot) (d Decision, err error) {
 	}
 	slices.Sort(d.Delete)
 	if s.Placement == nil {
-		d.Drain = sorted(current)
+		d.Drain = without(current, nil)
 		return d, nil
 	}
 	c, err := s.candidates(current, &d)
@@ -88,9 +88,7 @@ func Decide(s Snapshot) (d Decision, err error) {
 		d.Drain = leaving
 		target = slices.DeleteFunc(target, func(name string) bool { return current[name] == nil })
 	}
-	d.share(s.Placement, target, current)
-	ready := !slices.ContainsFunc(target, func(name string) bool { return !isReady(current[name]) }) && len(d.Create) == 0
-	if ready && !breaks {
+	if settled := d.share(s.Placement, target, current); settled && !breaks {
 		d.Drain = leaving
 	}
 	d.Moves = len(d.Create) > 0 && (len(leaving) > 0 || waiting)
@@ -207,11 +205,13 @@ func (c candidates) reason() string {
 	return "no cluster fits: " + strings.Join(c.refused[:min(len(c.refused), 10)], ", ")
 }
 
-// share sets what is created, and the shares that change. Shares that shrink wait until the clusters that take over are ready.
-func (d *Decision) share(p *v1alpha1.PlacementSpec, target []string, current map[string]*v1alpha1.Assignment) {
+// share sets what is created, and the shares that change. It reports whether all clusters run their part: shares that shrink wait for this, and
+// so do copies that are removed.
+func (d *Decision) share(p *v1alpha1.PlacementSpec, target []string, current map[string]*v1alpha1.Assignment) (settled bool) {
 	d.Create, d.Share = map[string]*v1alpha1.Share{}, map[string]*v1alpha1.Share{}
 	shrinking := map[string]*v1alpha1.Share{}
-	shares, settled := sharesOf(p, target), true
+	shares := sharesOf(p, target)
+	settled = true
 	for _, name := range target {
 		a, share := current[name], shares[name]
 		switch {
@@ -229,6 +229,7 @@ func (d *Decision) share(p *v1alpha1.PlacementSpec, target []string, current map
 	if settled {
 		d.Share = shrinking
 	}
+	return settled
 }
 
 // sharesOf divides the replicas among clusters by their weights, in the order of their names. A single cluster has no share: it runs all.

@@ -257,7 +257,7 @@ func (f *fleet) restartsAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Kubectl(t, "delete", "deployment", "web", "-n", "default")
-	east.agent = begin(t, f.dir, "east-agent-restarted", east.agentArgs...)
+	east.agent = f.begin("east-agent-restarted", east.agentArgs...)
 	f.waitForCopies(t, w, "web", "")
 	if now := f.waitForCopies(t, w, "other", "east")["east"].UID; now != other {
 		t.Error("the Deployment that remains was created again")
@@ -269,7 +269,7 @@ func (f *fleet) restartsController(t *testing.T) {
 	w.Apply(t, web)
 	uid := f.waitForCopies(t, w, "web", "east")["east"].UID
 	f.controller.Kill()
-	f.controller = begin(t, f.dir, "controller-restarted", f.controllerArgs...)
+	f.controller = f.begin("controller-restarted", f.controllerArgs...)
 	w.Kubectl(t, "scale", "deployment/web", "--replicas=4")
 	kcptest.WaitForStatus(t, w.Objects(t, deployments).Namespace("default"), "web", "4", "availableReplicas")
 	if now := f.waitForCopies(t, w, "web", "east")["east"].UID; now != uid {

@@ -36,6 +36,7 @@ var (
 
 // fleet is an installation of the fleet.
 type fleet struct {
+	t        *testing.T // of all tests, which share the processes
 	provider *kcptest.Cluster
 	dir      string
 	url      string
@@ -83,7 +84,7 @@ func tokenOf(t testing.TB, kube kubernetes.Interface, namespace, name string) st
 
 // install installs a fleet with the clusters east and west.
 func install(t *testing.T) *fleet {
-	f := &fleet{dir: t.TempDir(), clusters: map[string]*attached{}}
+	f := &fleet{t: t, dir: t.TempDir(), clusters: map[string]*attached{}}
 	var wait sync.WaitGroup
 	hosts := map[string]*rest.Config{}
 	var mu sync.Mutex
@@ -106,7 +107,13 @@ func install(t *testing.T) *fleet {
 		})
 	}
 	f.provider = server.Cluster(t)
-	f.stored = f.provider.Objects(t, assignments)
+	config := f.provider.Config(kcptest.Masters)
+	config.QPS = -1
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stored = objects.Resource(assignments)
 	init := f.fleetctl(t).Run(t, "fleet", "init")
 	f.provider.Apply(t, init, "--server-side")
 	f.provider.WaitForDefinition(t, "clusters.fleet.kcp.io")
@@ -169,7 +176,7 @@ func (f *fleet) startController(t *testing.T) {
 	f.url = fmt.Sprintf("https://127.0.0.1:%d", port)
 	f.controllerArgs = []string{"controller", "--kubeconfig=" + kubeconfig, fmt.Sprintf("--secure-port=%d", port), "--bind-address=127.0.0.1",
 		"--cert-dir=" + f.dir, "--lost-after=5s"}
-	f.controller = begin(t, f.dir, "controller", f.controllerArgs...)
+	f.controller = f.begin("controller", f.controllerArgs...)
 	kcptest.Eventually(t, "the controller has a certificate", func(context.Context) error {
 		_, err := os.Stat(f.caFile())
 		return err
@@ -178,10 +185,11 @@ func (f *fleet) startController(t *testing.T) {
 
 func (f *fleet) caFile() string { return filepath.Join(f.dir, "virtual-workspaces.crt") }
 
-// begin starts a process of the fleet. When the test ends, it checks the log for panics.
-func begin(t *testing.T, dir, name string, args ...string) *kcptest.Process {
+// begin starts a process of the fleet. When all tests have ended, it checks the log for panics.
+func (f *fleet) begin(name string, args ...string) *kcptest.Process {
+	t := f.t
 	t.Helper()
-	p, err := kcptest.BeginProcess(name, filepath.Join(dir, name+".log"), "kcp-fleet", args...)
+	p, err := kcptest.BeginProcess(name, filepath.Join(f.dir, name+".log"), "kcp-fleet", args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +222,7 @@ func (f *fleet) join(t *testing.T, c *attached) {
 	writeKubeconfig(t, c.kubeconfig, c.config.Host, c.config.CAData, tokenOf(t, c.kube, "kcp-fleet", "agent"))
 	c.agentArgs = []string{"agent", "--cluster=" + c.name, "--kubeconfig=" + c.kubeconfig, "--fleet-url=" + f.url + "/services/fleet/" + c.name,
 		"--fleet-ca-file=" + f.caFile(), "--bootstrap-token-file=" + tokenFile}
-	c.agent = begin(t, f.dir, c.name+"-agent", c.agentArgs...)
+	c.agent = f.begin(c.name+"-agent", c.agentArgs...)
 	stored := f.provider.Objects(t, clusters)
 	kcptest.WaitForStatus(t, stored, c.name, "", "requestedKey")
 	f.fleetctl(t).Run(t, "fleet", "approve", c.name)
