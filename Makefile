@@ -27,8 +27,8 @@ run-sharded: kcp ## Build and start a root shard, two more shards and a front pr
 	KCP_BIN=$(BIN) $(GO) run ./test/sharded/run -directory=.kcp-sharded
 
 .PHONY: build
-build: kcp ## Build bin/kcp, the kubectl plugin and the operator.
-	$(GO) build -o $(BIN)/ ./operator/cmd/...
+build: kcp ## Build bin/kcp, the kubectl plugin, the operator and the fleet.
+	$(GO) build -o $(BIN)/ ./operator/cmd/... ./fleet/cmd/...
 
 # Links to the plugin: the name by which it is called selects the command.
 PLUGIN_NAMES = kubectl-ws kubectl-workspace kubectl-create-workspace \

@@ -127,10 +127,11 @@ func packages(t *testing.T) (list []goPackage) {
 func TestPackagesImportDownwardOnly(t *testing.T) {
 	forbidden := map[string][]string{
 		"api":      {""},
-		"server":   {"operator", "cli", "client", "test"},
-		"operator": {"server", "cli", "client", "test"},
-		"cli":      {"server", "operator", "client", "test"},
-		"client":   {"server", "operator", "cli", "test"},
+		"server":   {"operator", "cli", "client", "fleet", "test", "api/fleet"},
+		"operator": {"server", "cli", "client", "fleet", "test", "api/fleet"},
+		"cli":      {"server", "operator", "client", "fleet", "test"},
+		"client":   {"server", "operator", "cli", "fleet", "test", "api/fleet"},
+		"fleet":    {"server/internal", "server/cmd", "server/options", "operator", "cli", "test"},
 	}
 	for _, p := range packages(t) {
 		layer, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, module+"/"), "/")
@@ -219,7 +220,7 @@ func TestTheRestIsInternal(t *testing.T) {
 	for _, p := range packages(t) {
 		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
 		layer, _, _ := strings.Cut(pkg, "/")
-		if !slices.Contains([]string{"server", "operator", "cli"}, layer) || slices.Contains(public, pkg) {
+		if !slices.Contains([]string{"server", "operator", "cli", "fleet"}, layer) || slices.Contains(public, pkg) {
 			continue
 		}
 		if !strings.Contains(pkg, "/internal/") && !strings.HasPrefix(pkg, layer+"/cmd/") {
@@ -233,6 +234,7 @@ func TestProgramsBringAlongWhatImagesLack(t *testing.T) {
 	const timeZones, authorities = "time/tzdata", "golang.org/x/crypto/x509roots/fallback"
 	for program, needed := range map[string][]string{
 		"./server/cmd/kcp":             {timeZones, authorities},
+		"./fleet/cmd/kcp-fleet":        {authorities},
 		"./operator/cmd/kcp-operator":  {timeZones},
 		"./operator/cmd/etcd-snapshot": {authorities},
 	} {

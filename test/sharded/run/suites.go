@@ -81,6 +81,7 @@ var suites = []suite{
 	{name: "database", alone: "reads the etcd of the server"},
 	{name: "durability", alone: "kills the server"},
 	{name: "faults", alone: "starts servers with faults in their etcd"},
+	{name: "fleet", alone: "expects the endpoint of one shard, which all consumers are on"},
 	{name: "host", alone: "needs a host cluster"},
 	{name: "idle", alone: "counts goroutines and watches of one process"},
 	{name: "kcptest", alone: "has no tests"},
