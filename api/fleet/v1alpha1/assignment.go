@@ -114,8 +114,8 @@ type AssignmentList struct {
 	Items []Assignment `json:"items"`
 }
 
-// Workload is an object of a workspace as an agent sees it. It is not stored: the fleet computes it from the object and from the Assignment
-// of its namespace.
+// Workload is an object of a workspace as an agent sees it. It is not stored: the fleet computes it from the object and from the
+// Assignment of its namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -20,8 +20,8 @@ const (
 // PlacementScheduled is the condition of a Placement whose namespaces all have a cluster.
 const PlacementScheduled = "Scheduled"
 
-// NotReadyTaint is the key of the taint NoExecute of each cluster that is not ready. Placements that tolerate it for a limited time move to
-// another cluster after that time; all others stay.
+// NotReadyTaint is the key of the taint NoExecute of each cluster that is not ready. Placements that tolerate it for a limited time
+// move to another cluster after that time; all others stay.
 const NotReadyTaint = "fleet.kcp.io/not-ready"
 
 // Placement runs the objects of some namespaces of its workspace on clusters of the fleet. If several Placements select a namespace, the

@@ -95,7 +95,15 @@ func (s *session) fleetFlag(_, name, short, patch string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := objects.Resource(fleetClusters).Patch(cmd.Context(), args[0], types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			if _, err := objects.Resource(
+				fleetClusters,
+			).Patch(
+				cmd.Context(),
+				args[0],
+				types.MergePatchType,
+				[]byte(patch),
+				metav1.PatchOptions{},
+			); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.Out, "Cluster %q changed: %s\n", args[0], name)
@@ -107,9 +115,11 @@ func (s *session) fleetFlag(_, name, short, patch string) *cobra.Command {
 func (s *session) fleetApprove(string) *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
-		Use: "approve CLUSTER", Short: "Issue the first certificate of an agent", Args: cobra.ExactArgs(1),
-		Long: `Approve the key for which the agent of a cluster requests its first certificate. Compare the key with the one in the log of the agent, or
-pass that one with --key.`,
+		Use:   "approve CLUSTER",
+		Short: "Issue the first certificate of an agent",
+		Args:  cobra.ExactArgs(1),
+		Long: `Approve the key for which the agent of a cluster requests its first certificate. Compare the key with the one in the
+log of the agent, or pass that one with --key.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			objects, _, err := s.fleetClient(cmd.Context())
@@ -128,7 +138,15 @@ pass that one with --key.`,
 				return fmt.Errorf("the agent of cluster %q requests a certificate for the key %s, not for %s", args[0], requested, key)
 			}
 			patch := fmt.Sprintf(`{"spec":{"approvedKey":%q}}`, requested)
-			if _, err = objects.Resource(fleetClusters).Patch(cmd.Context(), args[0], types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			if _, err = objects.Resource(
+				fleetClusters,
+			).Patch(
+				cmd.Context(),
+				args[0],
+				types.MergePatchType,
+				[]byte(patch),
+				metav1.PatchOptions{},
+			); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.Out, "Cluster %q approved: key %s\n", args[0], requested)
@@ -149,9 +167,11 @@ type fleetJoin struct {
 func (s *session) fleetJoin(invocation string) *cobra.Command {
 	j := fleetJoin{}
 	cmd := &cobra.Command{
-		Use: "join CLUSTER", Short: "Attach a cluster, and print the manifest of its agent", Args: cobra.ExactArgs(1),
-		Long: `Create a Cluster, and print the manifest of its agent, which you apply to the cluster. The manifest has a token that is valid for one
-hour. With it the agent can only request a certificate, which you approve.`,
+		Use:   "join CLUSTER",
+		Short: "Attach a cluster, and print the manifest of its agent",
+		Args:  cobra.ExactArgs(1),
+		Long: `Create a Cluster, and print the manifest of its agent, which you apply to the cluster. The manifest has a token that is valid for
+one hour. With it the agent can only request a certificate, which you approve.`,
 		Example: examples(invocation, `
 			%[1]s join east --url https://fleet.example.com:6444 --ca-file fleet.crt | kubectl --kubeconfig east.kubeconfig apply -f -`),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -188,7 +208,14 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "Cluster", "metadata": map[string]any{"name": name},
 	}}
 	cluster.SetLabels(j.labels)
-	if _, err := objects.Resource(fleetClusters).Create(ctx, cluster, metav1.CreateOptions{}); err != nil && (!j.replace || !apierrors.IsAlreadyExists(err)) {
+	if _, err := objects.Resource(
+		fleetClusters,
+	).Create(
+		ctx,
+		cluster,
+		metav1.CreateOptions{},
+	); err != nil &&
+		(!j.replace || !apierrors.IsAlreadyExists(err)) {
 		return err
 	}
 	if j.replace {
@@ -233,7 +260,9 @@ var (
 func getExport(ctx context.Context, objects dynamic.Interface) (*apisv1alpha2.APIExport, error) {
 	u, err := objects.Resource(fleetExports).Get(ctx, fleet.Export, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, errors.New("the workspace has no APIExport \"fleet\": switch to the workspace of the fleet, or install it with kubectl kcp fleet init")
+		return nil, errors.New(
+			"the workspace has no APIExport \"fleet\": switch to the workspace of the fleet, or install it with kubectl kcp fleet init",
+		)
 	}
 	if err != nil {
 		return nil, err
@@ -245,9 +274,11 @@ func getExport(ctx context.Context, objects dynamic.Interface) (*apisv1alpha2.AP
 func (s *session) fleetImport(invocation string) *cobra.Command {
 	var kubeconfig, kubeContext string
 	cmd := &cobra.Command{
-		Use: "import RESOURCE...", Short: "Offer resources of a cluster to the workspaces that bind the fleet", Args: cobra.MinimumNArgs(1),
-		Long: `Pull the definitions of namespaced resources from a cluster, as kubectl kcp crd pull does, and add them to the APIExport of the fleet.
-Importing a resource again replaces its schema.`,
+		Use:   "import RESOURCE...",
+		Short: "Offer resources of a cluster to the workspaces that bind the fleet",
+		Args:  cobra.MinimumNArgs(1),
+		Long: `Pull the definitions of namespaced resources from a cluster, as kubectl kcp crd pull does, and add them to the APIExport of the
+fleet. Importing a resource again replaces its schema.`,
 		Example: examples(invocation, `
 			%[1]s import deployments.apps statefulsets.apps jobs.batch services ingresses.networking.k8s.io --from-kubeconfig east.kubeconfig`),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -40,7 +40,12 @@ func controllerCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return controller.Run(cmd.Context(), options) },
 	}
 	options.Program.AddFlags(cmd.Flags())
-	cmd.Flags().DurationVar(&options.Lost, "lost-after", 40*time.Second, "Time without a heartbeat of its agent after which a cluster is not ready.")
+	cmd.Flags().DurationVar(
+		&options.Lost,
+		"lost-after",
+		40*time.Second,
+		"Time without a heartbeat of its agent after which a cluster is not ready.",
+	)
 	cmd.Flags().IntVar(&options.MovesPerMinute, "max-moves-per-minute", 60, "Number of namespaces that move to another cluster in a minute.")
 	return cmd
 }
@@ -64,7 +69,12 @@ func agentCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&options.Cluster, "cluster", "", "Name of the Cluster in the workspace of the fleet.")
 	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "Kubeconfig file of the cluster. Defaults to the service account of the pod.")
-	flags.StringVar(&options.URL, "fleet-url", "", "URL of the view of the cluster, such as https://fleet.example.com:6444/services/fleet/<cluster>.")
+	flags.StringVar(
+		&options.URL,
+		"fleet-url",
+		"",
+		"URL of the view of the cluster, such as https://fleet.example.com:6444/services/fleet/<cluster>.",
+	)
 	flags.StringVar(&options.CAFile, "fleet-ca-file", "", "File with the certificate authority of the fleet. Defaults to those of the system.")
 	flags.StringVar(&options.TokenFile, "bootstrap-token-file", "", "File with the token for the first certificate.")
 	return cmd

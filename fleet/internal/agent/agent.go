@@ -1,5 +1,5 @@
-// Package agent runs what the fleet assigns to one cluster. It connects to the fleet, nothing connects to it, and it changes nothing on the
-// cluster that it has not created itself.
+// Package agent runs what the fleet assigns to one cluster. It connects to the fleet, nothing connects to it, and it changes nothing
+// on the cluster that it has not created itself.
 package agent
 
 import (
@@ -147,7 +147,11 @@ func (a *Agent) configuration() *rest.Config {
 }
 
 // updateCluster changes the status of the Cluster.
-func (a *Agent) updateCluster(ctx context.Context, fleet dynamic.Interface, change func(*v1alpha1.ClusterStatus)) (*v1alpha1.Cluster, error) {
+func (a *Agent) updateCluster(
+	ctx context.Context,
+	fleet dynamic.Interface,
+	change func(*v1alpha1.ClusterStatus),
+) (*v1alpha1.Cluster, error) {
 	resource := fleet.Resource(v1alpha1.SchemeGroupVersion.WithResource("clusters"))
 	cluster := &v1alpha1.Cluster{}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -162,7 +162,8 @@ func (s *syncer) clear(ctx context.Context, assignment string) (string, error) {
 	return "", nil
 }
 
-// ensureNamespace creates the namespace of an assignment with its guard rails. used is a resource that the agent is about to create in it.
+// ensureNamespace creates the namespace of an assignment with its guard rails. used is a resource that the agent is about to create in
+// it.
 func (s *syncer) ensureNamespace(ctx context.Context, a *v1alpha1.Assignment, used *schema.GroupVersionResource) error {
 	name := namespaceName(a)
 	_, cluster, err := stored[v1alpha1.Cluster](s.clusters, s.options.Cluster)
@@ -222,7 +223,10 @@ func (s *syncer) ensureMetadata(ctx context.Context, live *corev1.Namespace, lev
 
 // defaultQuota limits a namespace on a cluster without a quota of its own.
 func defaultQuota() corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100"), corev1.ResourcePersistentVolumeClaims: resource.MustParse("100")}
+	return corev1.ResourceList{
+		corev1.ResourcePods:                   resource.MustParse("100"),
+		corev1.ResourcePersistentVolumeClaims: resource.MustParse("100"),
+	}
 }
 
 // ensureGuards applies a ResourceQuota, and a NetworkPolicy that admits traffic from the same workspace namespace and from outside of the

@@ -16,8 +16,8 @@ func replicas(objects ...*unstructured.Unstructured) int64 {
 	return 1
 }
 
-// unhealthy returns why an object is not ready, or "". It follows the conventions of Kubernetes: an observed generation, counters of replicas,
-// and conditions that must be true. Objects without any of these are ready when they exist.
+// unhealthy returns why an object is not ready, or "". It follows the conventions of Kubernetes: an observed generation, counters of
+// replicas, and conditions that must be true. Objects without any of these are ready when they exist.
 func unhealthy(u *unstructured.Unstructured, wanted int64) string {
 	if u.GetDeletionTimestamp() != nil {
 		return "is being deleted"

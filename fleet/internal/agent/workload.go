@@ -67,7 +67,12 @@ func (s *syncer) remove(ctx context.Context, name string) error {
 }
 
 // delete deletes an object that the agent created for a workload.
-func (s *syncer) delete(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured, workload string) error {
+func (s *syncer) delete(
+	ctx context.Context,
+	resource schema.GroupVersionResource,
+	object *unstructured.Unstructured,
+	workload string,
+) error {
 	client := s.localAny.Resource(resource).Namespace(object.GetNamespace())
 	live, err := client.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -81,7 +86,11 @@ func (s *syncer) delete(ctx context.Context, resource schema.GroupVersionResourc
 	}
 	ctrl.Log.Info("Deleting object", "resource", resource.Resource, "namespace", live.GetNamespace(), "name", live.GetName())
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
-	err = client.Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	err = client.Delete(
+		ctx,
+		live.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background},
+	)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -127,8 +136,8 @@ func (s *syncer) apply(ctx context.Context, w *v1alpha1.Workload, a *v1alpha1.As
 	return statusOf(live, w.Spec.Generation), nil
 }
 
-// update applies an object to the one that the agent created. The fields that it has created it with become fields that it applies, so that
-// those are removed which the workload does not have any more.
+// update applies an object to the one that the agent created. The fields that it has created it with become fields that it applies, so
+// that those are removed which the workload does not have any more.
 func (s *syncer) update(ctx context.Context, client dynamic.ResourceInterface, live, desired *unstructured.Unstructured,
 ) (*unstructured.Unstructured, error) {
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(manager), manager)

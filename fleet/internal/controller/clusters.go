@@ -71,8 +71,8 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// differs reports whether decisions depend on something that has changed since the last call, and remembers it. The cache may not have the
-// condition yet, which triggers the next call.
+// differs reports whether decisions depend on something that has changed since the last call, and remembers it. The cache may not have
+// the condition yet, which triggers the next call.
 func (r *clusterReconciler) differs(cluster *v1alpha1.Cluster, ready metav1.ConditionStatus) bool {
 	cached := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	state := fmt.Sprint(cluster.UID, cluster.Generation, cluster.Labels, cluster.DeletionTimestamp, ready, cached)
@@ -108,7 +108,10 @@ func (r *clusterReconciler) readiness(name string, lease *coordinationv1.Lease) 
 		return condition, left
 	}
 	condition.Reason = "AgentLost"
-	condition.Message = fmt.Sprintf("the agent has not renewed its Lease for %s: check its pod, and its connection to the fleet", r.options.Lost)
+	condition.Message = fmt.Sprintf(
+		"the agent has not renewed its Lease for %s: check its pod, and its connection to the fleet",
+		r.options.Lost,
+	)
 	return condition, 0
 }
 

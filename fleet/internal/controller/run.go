@@ -1,5 +1,5 @@
-// Package controller is the central part of the fleet: one process decides for all workspaces on which cluster their namespaces run, and serves
-// the agents what they must run. It reads and writes workspaces only through the virtual workspace of the fleet's APIExport.
+// Package controller is the central part of the fleet: one process decides for all workspaces on which cluster their namespaces run,
+// and serves the agents what they must run. It reads and writes workspaces only through the virtual workspace of the fleet's APIExport.
 package controller
 
 import (
@@ -148,7 +148,11 @@ func Run(ctx context.Context, options Options) error {
 }
 
 // work calls do with each item of a queue.
-func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], do func(context.Context, T) (time.Duration, error)) error {
+func work[T comparable](
+	ctx context.Context,
+	queue workqueue.TypedRateLimitingInterface[T],
+	do func(context.Context, T) (time.Duration, error),
+) error {
 	for {
 		item, stopped := queue.Get()
 		if stopped {

@@ -99,7 +99,7 @@ type view struct {
 	cluster string
 }
 
-// Authorize allows the agent everything in its own view, and nobody else anything. Before it has a certificate, it may request one.
+// Authorize allows the agent everything in its own view, and refuses all others. Before it has a certificate, it may request one.
 func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case identity.IsAgent(a.GetUser(), v.cluster):
@@ -228,8 +228,8 @@ func (c certified) Update(ctx context.Context, u *unstructured.Unstructured, opt
 	return c.stored.UpdateStatus(ctx, stored, options)
 }
 
-// requested sets a new certificate signing request. An agent with a certificate receives the next one at once. Everybody else waits for the
-// approval, and cannot replace the request of an agent that has a certificate.
+// requested sets a new certificate signing request. An agent with a certificate receives the next one at once. Everybody else waits
+// for the approval, and cannot replace the request of an agent that has a certificate.
 func (c certified) requested(status map[string]any, wanted string, isAgent bool) error {
 	fingerprint, err := identity.Fingerprint(wanted)
 	if err != nil {

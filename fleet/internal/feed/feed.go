@@ -100,7 +100,8 @@ func (f *Feed) notFound(name string) error {
 	return apierrors.NewNotFound(v1alpha1.Resource("workloads"), name)
 }
 
-// Get returns a workload. Its answer that a workload does not exist is reliable: if the fleet does not know that, Get returns another error.
+// Get returns a workload. Its answer that a workload does not exist is reliable: if the fleet does not know that, Get returns another
+// error.
 func (f *Feed) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
 	f.index.mu.Lock()
 	defer f.index.mu.Unlock()
@@ -156,7 +157,12 @@ func (f *Feed) List(_ context.Context, options metav1.ListOptions) (*unstructure
 }
 
 // Update stores what the agent reports of a workload.
-func (f *Feed) Update(_ context.Context, u *unstructured.Unstructured, _ metav1.UpdateOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (f *Feed) Update(
+	_ context.Context,
+	u *unstructured.Unstructured,
+	_ metav1.UpdateOptions,
+	_ ...string,
+) (*unstructured.Unstructured, error) {
 	n, key, w, err := f.report(u)
 	if err == nil && f.index.changed != nil {
 		f.index.changed(n, key)
@@ -194,7 +200,12 @@ func (f *Feed) report(u *unstructured.Unstructured) (n Namespace, key Key, w *un
 }
 
 // Create is not supported.
-func (f *Feed) Create(_ context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (f *Feed) Create(
+	_ context.Context,
+	u *unstructured.Unstructured,
+	_ metav1.CreateOptions,
+	_ ...string,
+) (*unstructured.Unstructured, error) {
 	return nil, apierrors.NewMethodNotSupported(v1alpha1.Resource("workloads"), "create")
 }
 

@@ -39,9 +39,16 @@ func assignment(n Namespace, cluster string, change ...func(*v1alpha1.Assignment
 
 func deployment(name, secret string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": map[string]any{"name": name, "namespace": "default", "uid": name, "generation": int64(1), "finalizers": []any{"example.com/x"},
-			"annotations": map[string]any{"kcp.io/cluster": "w1", "example.com/a": "b"}},
+		"apiVersion": "apps/v1",
+		"kind":       "Deployment",
+		"metadata": map[string]any{
+			"name":        name,
+			"namespace":   "default",
+			"uid":         name,
+			"generation":  int64(1),
+			"finalizers":  []any{"example.com/x"},
+			"annotations": map[string]any{"kcp.io/cluster": "w1", "example.com/a": "b"},
+		},
 		"spec": map[string]any{"replicas": int64(5), "template": map[string]any{"spec": map[string]any{
 			"volumes": []any{map[string]any{"secret": map[string]any{"secretName": secret}}}}}},
 		"status": map[string]any{"replicas": int64(9)},
@@ -122,7 +129,10 @@ func TestWorkloadsHaveNothingThatBelongsToTheWorkspace(t *testing.T) {
 	}
 	object, _, _ := unstructured.NestedMap(list.Items[0].Object, "spec", "object")
 	u := unstructured.Unstructured{Object: object}
-	if n := len(u.GetAnnotations()); n != 1 || len(u.GetFinalizers()) > 0 || u.GetUID() != "" || u.GetNamespace() != "" || object["status"] != nil {
+	if n := len(
+		u.GetAnnotations(),
+	); n != 1 || len(u.GetFinalizers()) > 0 || u.GetUID() != "" || u.GetNamespace() != "" ||
+		object["status"] != nil {
 		t.Errorf("the workload is %v", object)
 	}
 	if n, _, _ := unstructured.NestedInt64(object, "spec", "replicas"); n != 3 {

@@ -1,5 +1,5 @@
-// Package feed computes what the agent of each cluster sees: the objects of the namespaces that are assigned to its cluster, and nothing else.
-// It holds them in memory, by cluster, so that a request of an agent never filters objects of other clusters.
+// Package feed computes what the agent of each cluster sees: the objects of the namespaces that are assigned to its cluster, and
+// nothing else. It holds them in memory, by cluster, so that a request of an agent never filters objects of other clusters.
 package feed
 
 import (
@@ -82,7 +82,11 @@ func (x *Index) SetSynced(endpoint string, synced bool) {
 func (x *Index) at(n Namespace) *content {
 	c := x.namespaces[n]
 	if c == nil {
-		c = &content{objects: map[Key]*unstructured.Unstructured{}, assignments: map[string]*v1alpha1.Assignment{}, reports: map[Key]map[string]Report{}}
+		c = &content{
+			objects:     map[Key]*unstructured.Unstructured{},
+			assignments: map[string]*v1alpha1.Assignment{},
+			reports:     map[Key]map[string]Report{},
+		}
 		x.namespaces[n] = c
 	}
 	return c

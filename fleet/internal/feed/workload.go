@@ -23,7 +23,9 @@ const (
 
 // scaled are the resources whose replicas clusters share.
 var scaled = map[schema.GroupResource]bool{
-	{Group: "apps", Resource: "deployments"}: true, {Group: "apps", Resource: "statefulsets"}: true, {Group: "apps", Resource: "replicasets"}: true,
+	{Group: "apps", Resource: "deployments"}:  true,
+	{Group: "apps", Resource: "statefulsets"}: true,
+	{Group: "apps", Resource: "replicasets"}:  true,
 }
 
 // isPlain reports whether an object cannot refer to secrets.
@@ -31,8 +33,8 @@ func isPlain(key Key) bool {
 	return key.Resource.Group == "" && (key.Resource.Resource == configMaps || key.Resource.Resource == secrets)
 }
 
-// workload returns an object as the agent of a cluster sees it, or nil if it does not exist there. used are the secrets that objects of the
-// namespace refer to.
+// workload returns an object as the agent of a cluster sees it, or nil if it does not exist there. used are the secrets that objects
+// of the namespace refer to.
 func (c *content) workload(cluster string, key Key, used map[string]bool) *unstructured.Unstructured {
 	a, object := c.assignments[cluster], c.objects[key]
 	if object == nil || a.Spec.Draining || object.GetDeletionTimestamp() != nil {

@@ -1,5 +1,5 @@
-// Package placement decides on which clusters the objects of a namespace run. A decision is a function of a snapshot: it reads no clock and
-// no server.
+// Package placement decides on which clusters the objects of a namespace run. A decision is a function of a snapshot: it reads no
+// clock and no server.
 package placement
 
 import (
@@ -49,8 +49,8 @@ type Decision struct {
 	Again time.Duration
 }
 
-// Decide returns the changes for a namespace. It keeps what is placed while that is allowed, and never removes a copy before its replacement
-// is ready, unless the Placement breaks before it makes.
+// Decide returns the changes for a namespace. It keeps what is placed while that is allowed, and never removes a copy before its
+// replacement is ready, unless the Placement breaks before it makes.
 func Decide(s Snapshot) (d Decision, err error) {
 	current, known := map[string]*v1alpha1.Assignment{}, map[string]bool{}
 	for i := range s.Clusters {
@@ -205,8 +205,8 @@ func (c candidates) reason() string {
 	return "no cluster fits: " + strings.Join(c.refused[:min(len(c.refused), 10)], ", ")
 }
 
-// share sets what is created, and the shares that change. It reports whether all clusters run their part: shares that shrink wait for this, and
-// so do copies that are removed.
+// share sets what is created, and the shares that change. It reports whether all clusters run their part: shares that shrink wait for
+// this, and so do copies that are removed.
 func (d *Decision) share(p *v1alpha1.PlacementSpec, target []string, current map[string]*v1alpha1.Assignment) (settled bool) {
 	d.Create, d.Share = map[string]*v1alpha1.Share{}, map[string]*v1alpha1.Share{}
 	shrinking := map[string]*v1alpha1.Share{}
@@ -313,8 +313,8 @@ func matches(t v1alpha1.Toleration, taint v1alpha1.Taint) bool {
 	return (t.Key == "" || t.Key == taint.Key) && (t.Value == "" || t.Value == taint.Value) && (t.Effect == "" || t.Effect == taint.Effect)
 }
 
-// untilMove returns how long the namespace stays on a cluster that is not ready. It stays forever unless a toleration of exactly that taint
-// has a time.
+// untilMove returns how long the namespace stays on a cluster that is not ready. It stays forever unless a toleration of exactly that
+// taint has a time.
 func (s Snapshot) untilMove() (limit time.Duration, limited bool) {
 	for _, t := range s.Placement.Tolerations {
 		if t.Key == v1alpha1.NotReadyTaint && t.TolerationSeconds != nil {

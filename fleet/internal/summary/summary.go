@@ -29,8 +29,8 @@ var sums = map[schema.GroupResource][]string{
 // rank orders the states of a condition by what users must see: a part that fails is not hidden by one that works.
 var rank = map[string]int{"False": 0, "Unknown": 1, "True": 2}
 
-// Merge returns the status of an object from its status on each cluster: counters are added up, the lowest observedGeneration counts, and a
-// condition has the worst state. All other fields are those of the first cluster by name.
+// Merge returns the status of an object from its status on each cluster: counters are added up, the lowest observedGeneration counts,
+// and a condition has the worst state. All other fields are those of the first cluster by name.
 func Merge(resource schema.GroupResource, statuses map[string]map[string]any) map[string]any {
 	names := slices.Sorted(maps.Keys(statuses))
 	if len(names) == 0 {

@@ -23,7 +23,10 @@ func TestCountersAreAddedUpAndTheWorstConditionIsShown(t *testing.T) {
 
 func TestTheStatusOfOneClusterIsUnchanged(t *testing.T) {
 	one := status(2, 7, "True")
-	if diff := cmp.Diff(one, Merge(schema.GroupResource{Group: "example.com", Resource: "things"}, map[string]map[string]any{"a": one})); diff != "" {
+	if diff := cmp.Diff(
+		one,
+		Merge(schema.GroupResource{Group: "example.com", Resource: "things"}, map[string]map[string]any{"a": one}),
+	); diff != "" {
 		t.Error(diff)
 	}
 }

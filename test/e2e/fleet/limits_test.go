@@ -134,7 +134,10 @@ func (f *fleet) syncsReferencedSecrets(t *testing.T) {
 	w := f.workspace(t, on("east"))
 	w.Kubectl(t, "create", "secret", "generic", "used", "-n", "default", "--from-literal=a=b")
 	w.Kubectl(t, "create", "secret", "generic", "private", "-n", "default", "--from-literal=a=b")
-	w.Apply(t, strings.ReplaceAll(web, "spec:\n      containers", "spec:\n      volumes: [{name: s, secret: {secretName: used}}]\n      containers"))
+	w.Apply(
+		t,
+		strings.ReplaceAll(web, "spec:\n      containers", "spec:\n      volumes: [{name: s, secret: {secretName: used}}]\n      containers"),
+	)
 	secrets := f.clusters["east"].kube.CoreV1().Secrets(w.Name + "-default")
 	kcptest.Eventually(t, "the secret exists on the cluster", func(ctx context.Context) error {
 		_, err := secrets.Get(ctx, "used", metav1.GetOptions{})
@@ -181,7 +184,11 @@ func (f *fleet) respectsNamespaces(t *testing.T) {
 	w := server.Cluster(t)
 	kube := f.clusters["east"].kube
 	name := w.Name + "-default"
-	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := kube.CoreV1().Namespaces().Create(
+		t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	f.bind(t, w, on("east"))

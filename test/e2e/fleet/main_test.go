@@ -1,5 +1,5 @@
-// Package fleet tests the fleet: a real kcp, the controller and the agents as processes, and two real kube-apiservers as the attached clusters.
-// No kubelet runs there. The test stands in for the controllers of Deployments and of namespaces.
+// Package fleet tests the fleet: a real kcp, the controller and the agents as processes, and two real kube-apiservers as the attached
+// clusters. No kubelet runs there. The test stands in for the controllers of Deployments and of namespaces.
 package fleet
 
 import (
@@ -75,7 +75,14 @@ func writeKubeconfig(t testing.TB, file, url string, ca []byte, token string) {
 
 func tokenOf(t testing.TB, kube kubernetes.Interface, namespace, name string) string {
 	t.Helper()
-	token, err := kube.CoreV1().ServiceAccounts(namespace).CreateToken(kcptest.Context(t), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := kube.CoreV1().ServiceAccounts(
+		namespace,
+	).CreateToken(
+		kcptest.Context(t),
+		name,
+		&authenticationv1.TokenRequest{},
+		metav1.CreateOptions{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +227,14 @@ func (f *fleet) join(t *testing.T, c *attached) {
 	}
 	c.kubeconfig = filepath.Join(f.dir, c.name+".agent")
 	writeKubeconfig(t, c.kubeconfig, c.config.Host, c.config.CAData, tokenOf(t, c.kube, "kcp-fleet", "agent"))
-	c.agentArgs = []string{"agent", "--cluster=" + c.name, "--kubeconfig=" + c.kubeconfig, "--fleet-url=" + f.url + "/services/fleet/" + c.name,
-		"--fleet-ca-file=" + f.caFile(), "--bootstrap-token-file=" + tokenFile}
+	c.agentArgs = []string{
+		"agent",
+		"--cluster=" + c.name,
+		"--kubeconfig=" + c.kubeconfig,
+		"--fleet-url=" + f.url + "/services/fleet/" + c.name,
+		"--fleet-ca-file=" + f.caFile(),
+		"--bootstrap-token-file=" + tokenFile,
+	}
 	c.agent = f.begin(c.name+"-agent", c.agentArgs...)
 	stored := f.provider.Objects(t, clusters)
 	kcptest.WaitForStatus(t, stored, c.name, "", "requestedKey")

@@ -49,8 +49,16 @@ func (s *standIn) step(ctx context.Context) {
 			if d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == n {
 				continue
 			}
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
-				Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"}}}
+			d.Status = appsv1.DeploymentStatus{
+				ObservedGeneration: d.Generation,
+				Replicas:           n,
+				UpdatedReplicas:    n,
+				ReadyReplicas:      n,
+				AvailableReplicas:  n,
+				Conditions: []appsv1.DeploymentCondition{
+					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"},
+				},
+			}
 			_, _ = s.kube.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
 		}
 	}
