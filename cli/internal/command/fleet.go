@@ -87,6 +87,11 @@ func (s *session) fleetClient(ctx context.Context) (dynamic.Interface, kubernete
 	return objects, kube, err
 }
 
+func patchCluster(ctx context.Context, objects dynamic.Interface, name, patch string, below ...string) error {
+	_, err := objects.Resource(fleetClusters).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, below...)
+	return err
+}
+
 func (s *session) fleetFlag(_, name, short, patch string) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " CLUSTER", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
@@ -95,15 +100,7 @@ func (s *session) fleetFlag(_, name, short, patch string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := objects.Resource(
-				fleetClusters,
-			).Patch(
-				cmd.Context(),
-				args[0],
-				types.MergePatchType,
-				[]byte(patch),
-				metav1.PatchOptions{},
-			); err != nil {
+			if err := patchCluster(cmd.Context(), objects, args[0], patch); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.Out, "Cluster %q changed: %s\n", args[0], name)
@@ -138,15 +135,7 @@ log of the agent, or pass that one with --key.`,
 				return fmt.Errorf("the agent of cluster %q requests a certificate for the key %s, not for %s", args[0], requested, key)
 			}
 			patch := fmt.Sprintf(`{"spec":{"approvedKey":%q}}`, requested)
-			if _, err = objects.Resource(
-				fleetClusters,
-			).Patch(
-				cmd.Context(),
-				args[0],
-				types.MergePatchType,
-				[]byte(patch),
-				metav1.PatchOptions{},
-			); err != nil {
+			if err = patchCluster(cmd.Context(), objects, args[0], patch); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(s.Out, "Cluster %q approved: key %s\n", args[0], requested)
@@ -219,8 +208,8 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 		return err
 	}
 	if j.replace {
-		patch := []byte(`{"status":{"request":null,"requestedKey":null,"certificate":null}}`)
-		if _, err := objects.Resource(fleetClusters).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		patch := `{"status":{"request":null,"requestedKey":null,"certificate":null}}`
+		if err := patchCluster(ctx, objects, name, patch, "status"); err != nil {
 			return err
 		}
 	}
