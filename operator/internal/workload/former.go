@@ -12,7 +12,7 @@ import (
 // process at the end of the grace period, and deletes the pod.
 const LostAfter = time.Minute
 
-// Former returns a pod of a deleted StatefulSet that is going away, or nil, and after which time its node counts as lost. The owner must not
+// Former returns a pod of a deleted StatefulSet that is going away, or nil, and after which time its node is lost. The owner must not
 // create the StatefulSet again before: its controller cannot create a pod whose name is in use, is not woken when a pod of another
 // StatefulSet is gone, and waits for up to 16 minutes between its attempts. Pods of lost nodes do not count. A running pod stays, for the
 // next StatefulSet to adopt, if it has no controller, or if the owner also owns it, because the garbage collector then keeps it.
