@@ -85,7 +85,7 @@ func (i *installation) authorize(own authorizer.Authorizer) authorizer.Authorize
 		authorization.Review(authorization.Current(i.tenancy.set, own), i.holdsNow))
 	return authorization.NewReviews(authorization.ReviewsConfig{
 		Shard: i.opts.ShardName, Holder: i.holders.Holder, Holds: i.holds, Find: i.finder.Holder, Unanswered: lookup.Unanswered,
-		Clock: clock.RealClock{}, Apart: authorization.Apart,
+		Clock: clock.RealClock{},
 		Ask: func(ctx context.Context, shard string, q authorization.ReviewQuestion) (authorization.ReviewAnswer, error) {
 			return peers.Call[authorization.ReviewQuestion, authorization.ReviewAnswer](ctx, i.clients, shard, authorization.CallReview, q)
 		},

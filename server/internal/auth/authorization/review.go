@@ -131,13 +131,8 @@ type ReviewsConfig struct {
 	Unanswered func(shard string, cluster logicalcluster.Name, err error) error
 	// Ask sends CallReview to a shard.
 	Ask   func(ctx context.Context, shard string, q ReviewQuestion) (ReviewAnswer, error)
-	Clock clock.Clock
-	// Apart is the least time between the beginnings of two calls with the same question. Requests that arrive in between share the next one.
-	Apart time.Duration
+	Clock clock.PassiveClock
 }
-
-// Apart is less than the creation of a workspace usually takes, so that a client that creates one after the other hardly waits.
-const Apart = 3 * time.Millisecond
 
 // Reviews lets the shards that hold exports and workspace types decide who may use them.
 //
@@ -157,8 +152,7 @@ type Reviews struct {
 // NewReviews returns the reviews of a shard.
 func NewReviews(config ReviewsConfig) *Reviews {
 	return &Reviews{
-		config: config, known: cache.NewLRUExpireCacheWithClock(maxReviews, config.Clock),
-		asked: coalesce.New[string, ReviewAnswer](nil).Spaced(config.Apart, config.Clock),
+		config: config, known: cache.NewLRUExpireCacheWithClock(maxReviews, config.Clock), asked: coalesce.New[string, ReviewAnswer](nil),
 	}
 }
 

@@ -1,31 +1,22 @@
 // Package coalesce lets requests with the same question share its answer, without answers that are older than a request.
 package coalesce
 
-import (
-	"sync"
-	"time"
-
-	"k8s.io/utils/clock"
-)
+import "sync"
 
 // Group lets concurrent callers with the same key share the work.
 //
 // Invariants:
 //   - A caller gets a negative result only from work that has begun after the call. A positive one may be from work that was in progress.
 //   - At most one piece of work for a key is in progress, and one is waiting. The work does not end with its callers.
-//   - Without callers, nothing is kept for longer than apart.
+//   - Without callers, nothing is kept.
 type Group[K comparable, V any] struct {
 	// positive reports whether a result is good for callers that came later than the work has begun.
 	positive func(V, error) bool
-	// apart is the least time between the beginnings of work for a key. clock is nil without it.
-	apart time.Duration
-	clock clock.Clock
 
 	mu   sync.Mutex
 	work map[K]*pair[V]
 }
 
-// pair is the work for a key. running is nil between two pieces of work.
 type pair[V any] struct{ running, waiting *Result[V] }
 
 // Result is what the work returns. Value and Err may be read when Done is closed.
@@ -41,13 +32,6 @@ func New[K comparable, V any](positive func(V, error) bool) *Group[K, V] {
 		positive = func(V, error) bool { return false }
 	}
 	return &Group[K, V]{positive: positive, work: map[K]*pair[V]{}}
-}
-
-// Spaced makes the work for a key begin at most once in each time apart: of many callers one after the other, those that arrive in this
-// time share the next piece of work. The first caller after a pause does not wait. It must be called before Join.
-func (g *Group[K, V]) Spaced(apart time.Duration, clock clock.Clock) *Group[K, V] {
-	g.apart, g.clock = apart, clock
-	return g
 }
 
 // Join returns a result that is complete when Done is closed. f is called in another goroutine, unless that of another caller suffices.
@@ -69,7 +53,6 @@ func (g *Group[K, V]) Join(key K, f func() (V, error)) *Result[V] {
 
 func (g *Group[K, V]) run(key K, p *pair[V], f func() (V, error)) {
 	for {
-		pause := g.pause()
 		value, err := f()
 		g.mu.Lock()
 		finish := func(r *Result[V]) {
@@ -81,28 +64,11 @@ func (g *Group[K, V]) run(key K, p *pair[V], f func() (V, error)) {
 			finish(p.waiting)
 			p.waiting = nil
 		}
-		p.running = nil
-		g.mu.Unlock()
-		pause()
-		g.mu.Lock()
 		if p.running, p.waiting = p.waiting, nil; p.running == nil {
 			delete(g.work, key)
 			g.mu.Unlock()
 			return
 		}
 		g.mu.Unlock()
-	}
-}
-
-// pause returns a function that waits until the next work for a key may begin.
-func (g *Group[K, V]) pause() func() {
-	if g.clock == nil {
-		return func() {}
-	}
-	began := g.clock.Now()
-	return func() {
-		if rest := g.apart - g.clock.Since(began); rest > 0 {
-			<-g.clock.After(rest)
-		}
 	}
 }

@@ -1,14 +1,9 @@
 package coalesce
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // A caller that waits while work is in progress must not get its negative result: what it is about may have changed before the call.
@@ -83,59 +78,5 @@ func TestALaterCallerGetsAPositiveResultOfWorkInProgress(t *testing.T) {
 	<-first.Done
 	if <-later.Done; !later.Value || calls.Load() != 1 {
 		t.Errorf("it got %v after %d calls", later.Value, calls.Load())
-	}
-}
-
-func TestCallersThatFollowEachOtherShareTheNextWork(t *testing.T) {
-	const apart = time.Second
-	clock := clocktesting.NewFakeClock(time.Now())
-	group := New[string](func(value int, _ error) bool { return value > 0 }).Spaced(apart, clock)
-	calls := 0 // at most one piece of work for a key is in progress
-	work := func() (int, error) {
-		calls++
-		return calls, nil
-	}
-	pausing := func() {
-		t.Helper()
-		err := wait.PollUntilContextCancel(t.Context(), time.Millisecond, true, func(context.Context) (bool, error) {
-			return clock.HasWaiters(), nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := group.Join("key", work)
-	if <-first.Done; first.Value != 1 {
-		t.Errorf("the first caller got %d", first.Value)
-	}
-	pausing()
-	var later []*Result[int]
-	for range 3 {
-		later = append(later, group.Join("key", work))
-	}
-	select {
-	case <-later[0].Done:
-		t.Errorf("a later caller got %d before its work began", later[0].Value)
-	default:
-	}
-	clock.Step(apart)
-	for _, caller := range later {
-		if <-caller.Done; caller.Value != 2 {
-			t.Errorf("a later caller got %d, want the result of the second call", caller.Value)
-		}
-	}
-	pausing()
-	clock.Step(apart)
-	err := wait.PollUntilContextCancel(t.Context(), time.Millisecond, true, func(context.Context) (bool, error) {
-		group.mu.Lock()
-		defer group.mu.Unlock()
-		return len(group.work) == 0, nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	last := group.Join("key", work)
-	if <-last.Done; last.Value != 3 {
-		t.Errorf("a caller after a pause got %d", last.Value)
 	}
 }
