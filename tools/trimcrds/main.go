@@ -50,9 +50,11 @@ func trim(part any, below []string) {
 		for name, property := range properties {
 			if slices.Contains(below, name) {
 				own := property.(map[string]any)
-				description := own["description"]
+				description, described := own["description"]
 				undescribe(own)
-				own["description"] = description
+				if described { // not below another one
+					own["description"] = description
+				}
 			}
 		}
 		for _, value := range part {

@@ -19,6 +19,9 @@ properties:
         description:
           description: goes as well
           type: string
+        resources:
+          description: goes, too
+          type: object
 `
 	const after = `---
 properties:
@@ -30,6 +33,8 @@ properties:
       properties:
         description:
           type: string
+        resources:
+          type: object
 `
 	file := filepath.Join(t.TempDir(), "crd.yaml")
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
