@@ -81,7 +81,7 @@ func (p *packed) image(layer v1.Layer, arch string, command []string) (v1.Image,
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", arch
-	config.Config = v1.Config{Entrypoint: command, User: p.user, Env: []string{"PATH=/"}, Labels: p.labels}
+	config.Config = v1.Config{Entrypoint: command, User: p.user, Env: []string{"PATH=/:/bin"}, Labels: p.labels}
 	return mutate.ConfigFile(made, config)
 }
 
