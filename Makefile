@@ -229,6 +229,21 @@ e2e-model: build clients ## Kill, cut off and restore the processes of an instal
 e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
 	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding
 
+ARGOCD = github.com/argoproj/argo-cd/v3
+OLM    = github.com/operator-framework/operator-lifecycle-manager
+
+.PHONY: gitops-programs
+gitops-programs: host-programs ## Build Argo CD and the Operator Lifecycle Manager, for tests on the host cluster.
+	mkdir -p $(HOST)/olm
+	cd test/host/argocd && $(GO) build -ldflags="-s -w" -o $(HOST)/ .
+	cd test/host/olm && $(GO) build -tags=containers_image_openpgp,exclude_graphdriver_btrfs -ldflags="-s -w" -o $(HOST)/olm/ tool
+	ln -sfn $$(cd test/host/argocd && $(GO) list -m -f '{{.Dir}}' $(ARGOCD)) $(HOST)/argocd-source
+	ln -sfn $$(cd test/host/olm && $(GO) list -m -f '{{.Dir}}' $(OLM))/deploy/chart $(HOST)/olm-chart
+
+.PHONY: e2e-gitops
+e2e-gitops: build gitops-programs ## Install the operator with Argo CD and with the Operator Lifecycle Manager, on the host cluster, as root.
+	KCP_BIN=$(BIN) $(GO) test -tags=gitops -count=1 -v -timeout=40m ./test/e2e/host/gitops
+
 .PHONY: e2e-nodes
 e2e-nodes: build host-programs ## Stop a node of the host cluster, and check that its pods are replaced, as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfLostNode ./test/e2e/host/rootshard

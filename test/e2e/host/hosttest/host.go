@@ -131,6 +131,9 @@ func (h *Host) Namespace(t testing.TB) *Namespace {
 	return n
 }
 
+// Existing returns a namespace that exists already, or that another program creates.
+func (h *Host) Existing(name string) *Namespace { return &Namespace{Name: name, host: h} }
+
 // NewNamespace creates a namespace for one test, and does not delete it.
 func (h *Host) NewNamespace(t testing.TB) *Namespace {
 	t.Helper()

@@ -40,7 +40,7 @@ func (h *Host) Installation(t *testing.T) *Installation {
 	h.installing.Lock()
 	defer h.installing.Unlock()
 	if h.operator == nil {
-		h.loadImages(t)
+		h.LoadImages(t)
 		h.operator = &Release{h.Restricted(t)}
 		h.operator.Upgrade(t, "test", "--take-ownership") // of definitions from other tests
 	}
@@ -82,8 +82,8 @@ func (h *Host) Restricted(t *testing.T) *Namespace {
 	return n
 }
 
-// loadImages packs the programs of this clone.
-func (h *Host) loadImages(t *testing.T) {
+// LoadImages packs the programs of this clone. The images of kcp and of the operator have the tags test and next.
+func (h *Host) LoadImages(t *testing.T) {
 	t.Helper()
 	program := func(name string) string {
 		file, err := kcptest.Binary(name)

@@ -1,0 +1,249 @@
+//go:build gitops
+
+package gitops
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// repository is a bare Git repository, and a working copy of it.
+type repository struct{ bare, copy string }
+
+func newRepository(t *testing.T) repository {
+	t.Helper()
+	dir := t.TempDir()
+	r := repository{filepath.Join(dir, "platform.git"), filepath.Join(dir, "platform")}
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	for _, args := range [][]string{{"init", "--quiet", "--bare", "--initial-branch=main", r.bare}, {"clone", "--quiet", r.bare, r.copy}} {
+		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	r.git(t, "config", "user.name", "test")
+	r.git(t, "config", "user.email", "test@example.com")
+	return r
+}
+
+func (r repository) url() string { return "file://" + r.bare }
+
+func (r repository) git(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", r.copy}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// write writes a file.
+func (r repository) write(t *testing.T, file, content string) {
+	t.Helper()
+	file = filepath.Join(r.copy, file)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// push commits all files, and returns the commit.
+func (r repository) push(t *testing.T, message string) string {
+	t.Helper()
+	r.git(t, "add", "--all")
+	r.git(t, "commit", "--quiet", "--message="+message)
+	r.git(t, "push", "--quiet", "origin", "HEAD:main")
+	return r.git(t, "rev-parse", "HEAD")
+}
+
+// argoCD is the namespace with Argo CD's configuration and Applications. Its programs run beside the cluster.
+type argoCD struct{ *hosttest.Namespace }
+
+// startArgoCD runs Argo CD with the settings of its manifests, and with the health checks of this repository as the documentation says.
+func startArgoCD(t *testing.T) argoCD {
+	t.Helper()
+	kubectl := kcptest.CommandAt(t, "kubectl", host.Kubeconfig)
+	source := directory(t, "argocd-source")
+	kubectl.Run(t, "apply", "--server-side", "--kustomize="+filepath.Join(source, "manifests/crds"))
+	kubectl.Input("apiVersion: v1\nkind: Namespace\nmetadata: {name: argocd}\n").Run(t, "apply", "--filename=-")
+	argo := argoCD{host.Existing("argocd")}
+	argo.RemoveAfter(t)
+	argo.Kubectl(t, "apply", "--kustomize="+filepath.Join(source, "manifests/base/config"))
+	argo.Kubectl(t, "wait", "--for=condition=Established", "crd/applications.argoproj.io", "crd/appprojects.argoproj.io")
+	argo.Apply(t, defaultProject)
+	argo.Kubectl(t, "apply", "--server-side", "--kustomize="+hosttest.Root+"config/argocd")
+
+	helm, err := kcptest.Binary("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	for name, value := range map[string]string{
+		"KUBECONFIG": host.Kubeconfig, "ARGOCD_FAKE_IN_CLUSTER": "true", "ARGOCD_GPG_ENABLED": "false", "HOME": home, "TMPDIR": home,
+		"ARGOCD_ASK_PASS_SOCK": filepath.Join(home, "ask-pass.sock"), "KUBE_CACHE_MUTATION_DETECTOR": "false",
+		"ARGOCD_TLS_DATA_PATH": home, "ARGOCD_SSH_DATA_PATH": home,
+		"PATH": strings.Join([]string{filepath.Dir(helm), filepath.Join(source, "hack"), os.Getenv("PATH")}, ":"),
+	} {
+		t.Setenv(name, value)
+	}
+	redis, repoServer, metrics := address(t), address(t), address(t)
+	begin(t, "redis", redis, program, "redis", "--address="+redis)
+	begin(t, "repo-server", repoServer, program, "argocd-repo-server", "--redis="+redis, "--disable-tls", "--client-ca-path=",
+		"--address=127.0.0.1", "--port="+port(repoServer), "--metrics-address=127.0.0.1", "--metrics-port="+port(address(t)))
+	begin(t, "application-controller", metrics, program, "argocd-application-controller", "--namespace=argocd", "--redis="+redis,
+		"--repo-server="+repoServer, "--repo-server-plaintext", "--metrics-port="+port(metrics), "--persist-resource-health")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(argo.Show("get", "applications", "--output=yaml"))
+		}
+	})
+	return argo
+}
+
+const program = "host/argocd"
+
+// defaultProject is what Argo CD's API server, which the tests do not run, creates when it starts.
+const defaultProject = `
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default}
+spec:
+  sourceRepos: ["*"]
+  destinations: [{namespace: "*", server: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`
+
+// address returns an address that nothing listens at.
+func address(t *testing.T) string {
+	t.Helper()
+	port, err := kcptest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+func port(address string) string { return strings.TrimPrefix(address, "127.0.0.1:") }
+
+// synced waits until Argo CD has applied a commit.
+func (a argoCD) synced(t *testing.T, application, commit string) {
+	t.Helper()
+	a.Kubectl(t, "annotate", "application", application, "argocd.argoproj.io/refresh=hard", "--overwrite")
+	for _, condition := range []string{"{.status.sync.revision}=" + commit, "{.status.sync.status}=Synced"} {
+		a.Kubectl(t, "wait", "application/"+application, "--for=jsonpath="+condition, "--timeout=6m")
+	}
+}
+
+// health waits until Argo CD reports a health, and checks that the application is still synced.
+func (a argoCD) health(t *testing.T, application, health string) {
+	t.Helper()
+	a.Kubectl(t, "wait", "application/"+application, "--for=jsonpath={.status.health.status}="+health, "--timeout=8m")
+	if got := a.Kubectl(t, "get", "application", application, "--output=jsonpath={.status.sync.status}"); got != "Synced" {
+		t.Errorf("%s is %s and %s", application, health, got)
+	}
+}
+
+// install creates the Application of this repository for the operator, with the chart in another one and local images.
+func (a argoCD) install(t *testing.T, r repository) {
+	t.Helper()
+	manifest, err := os.ReadFile(hosttest.Root + "config/argocd/application.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Apply(t, changed(t, manifest, func(object map[string]any) {
+		for field, value := range map[string]string{"repoURL": r.url(), "targetRevision": "main"} {
+			if err := unstructured.SetNestedField(object, value, "spec", "source", field); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for value, content := range map[string]any{"image": map[string]any{"repository": "localhost/kcp-operator", "tag": "test"},
+			"kcpImage": "localhost/kcp:test", "etcdRepository": "localhost/etcd"} {
+			if err := unstructured.SetNestedField(object, content, "spec", "source", "helm", "valuesObject", value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}))
+}
+
+func TestArgoCDInstallsTheOperatorAndUpgradesAnInstallation(t *testing.T) {
+	host.LoadImages(t)
+	r := newRepository(t)
+	if err := os.CopyFS(filepath.Join(r.copy, "charts/kcp-operator"), os.DirFS(hosttest.Root+"charts/kcp-operator")); err != nil {
+		t.Fatal(err)
+	}
+	installation, err := os.ReadFile("testdata/installation.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "installations/kcp/installation.yaml"
+	r.write(t, file, string(installation))
+	first := r.push(t, "operator: install it, with an installation")
+	argo := startArgoCD(t)
+
+	argo.install(t, r)
+	operator := host.Existing("kcp-operator")
+	operator.RemoveAfter(t)
+	argo.synced(t, "kcp-operator", first)
+	argo.health(t, "kcp-operator", "Healthy")
+	kcp := host.Existing("kcp")
+	kcp.RemoveAfter(t)
+	argo.Apply(t, example(t, "path: installations/kcp", "https://git.example.com/platform", r.url()))
+	argo.synced(t, "kcp", first)
+	argo.health(t, "kcp", "Healthy")
+
+	upgraded := strings.ReplaceAll(string(installation), "tag: test", "tag: next")
+	t.Run("a commit upgrades it", func(t *testing.T) {
+		r.write(t, file, upgraded)
+		argo.synced(t, "kcp", r.push(t, "kcp: upgrade"))
+		kcp.Kubectl(t, "wait", "rootshard/kcp", "shard/east", "frontproxy/public", "--for=jsonpath={.status.image}=localhost/kcp:next",
+			"--timeout=8m")
+		argo.health(t, "kcp", "Healthy")
+	})
+	t.Run("a mistake is Degraded, with the message of the operator, until a commit corrects it", func(t *testing.T) {
+		r.write(t, file, upgraded+mistake)
+		argo.synced(t, "kcp", r.push(t, "kcp: add a kubeconfig"))
+		argo.health(t, "kcp", "Degraded")
+		got := argo.Kubectl(t, "get", "application", "kcp", `--output=jsonpath={.status.resources[?(@.name=="mistake")].health.message}`)
+		want := kcp.Kubectl(t, "get", "kubeconfig", "mistake", `--output=jsonpath={.status.conditions[?(@.type=="Stalled")].message}`)
+		if got != want || !strings.Contains(got, "nowhere") {
+			t.Errorf("Argo CD says %q, and the operator says %q", got, want)
+		}
+		r.write(t, file, upgraded)
+		argo.synced(t, "kcp", r.push(t, "kcp: remove the kubeconfig"))
+		argo.health(t, "kcp", "Healthy")
+		if left := kcp.Kubectl(t, "get", "kubeconfigs", "--output=name"); left != "kubeconfig.operator.kcp.io/admin" {
+			t.Errorf("the namespace has %s", left)
+		}
+	})
+	t.Run("deleting the Application deletes the installation in order", func(t *testing.T) {
+		argo.Kubectl(t, "patch", "application", "kcp", "--type=merge",
+			`--patch={"metadata":{"finalizers":["resources-finalizer.argocd.argoproj.io"]}}`)
+		argo.Kubectl(t, "delete", "application", "kcp", "--timeout=6m")
+		if left := kcp.Kubectl(t, "get", "rootshards,shards,frontproxies,kubeconfigs", "--output=name"); left != "" {
+			t.Errorf("the namespace has %s", left)
+		}
+	})
+}
+
+// mistake is a Kubeconfig for a front proxy that does not exist.
+const mistake = `
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: Kubeconfig
+metadata: {name: mistake}
+spec:
+  target: {frontProxyRef: {name: nowhere}}
+  username: alice
+  validity: 24h
+  secretRef: {name: mistake-kubeconfig}
+`
