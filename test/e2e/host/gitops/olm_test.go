@@ -137,6 +137,9 @@ func TestOLMInstallsAndUpgradesTheOperatorFromACatalog(t *testing.T) {
 	source := catalog(t, "localhost/catalog:one", []string{first}, map[string]any{"name": release})
 	operator := host.Existing("kcp-operator")
 	operator.RemoveAfter(t)
+	t.Cleanup(func() { // while the manager runs, which removes the finalizer
+		operator.Show("delete", "subscriptions.operators.coreos.com,csv", "--all")
+	})
 	operator.Apply(t, example(t, "kind: CatalogSource", "registry.example.com/catalog:v1", source))
 	installed(t, operator, release)
 
