@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +76,21 @@ func (s *target) enter(t *testing.T, names []string) {
 	s.wait(t, corev1.SchemeGroupVersion.WithResource("namespaces"), metav1.ListOptions{}, names, 2)
 	s.wait(t, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), metav1.ListOptions{}, names, 2)
 	s.wait(t, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.ListOptions{}, names, 2)
+}
+
+// createsAgain creates default objects of a namespace that exist. Controllers do so when they see a namespace before its objects, and
+// etcd is then read. It has series of their own for that, which would otherwise appear with any cluster.
+func (s *target) createsAgain(t *testing.T, cluster string) {
+	t.Helper()
+	kube := s.Named(cluster).Kube(t, kcptest.Masters).CoreV1()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := kube.ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}}
+	if _, err := kube.ConfigMaps("default").Create(t.Context(), published, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 }
 
 // delete deletes clusters, and returns when they do not exist any more.

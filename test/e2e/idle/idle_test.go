@@ -18,6 +18,7 @@ func TestIdleClustersAddNoGoroutinesWatchesOrMetrics(t *testing.T) {
 	first := names(100) // to create everything that exists only once
 	server.make(t, first)
 	server.enter(t, first)
+	server.createsAgain(t, first[0])
 	goroutines, series := server.quiet(t), server.series(t)
 	idle := names(number(t, "KCP_IDLE_CLUSTERS", 2000))
 	heap := server.heap(t)
