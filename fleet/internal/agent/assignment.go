@@ -110,7 +110,7 @@ func (s *syncer) unready(ctx context.Context, a *v1alpha1.Assignment) (string, e
 		slices.Sort(names)
 	}
 	for _, name := range names {
-		_, w, err := stored[v1alpha1.Workload](s.workloads, name)
+		u, w, err := stored[v1alpha1.Workload](s.workloads, name)
 		if err != nil {
 			return "", err
 		}
@@ -135,8 +135,18 @@ func (s *syncer) unready(ctx context.Context, a *v1alpha1.Assignment) (string, e
 		if why := unhealthy(existing[0], replicas(desired, existing[0])); why != "" {
 			return what + ": " + why, nil
 		}
+		if a.Status.Phase != v1alpha1.AssignmentReady && !reports(u, statusOf(existing[0], w.Spec.Generation)) {
+			return what + ": its status is not reported yet", nil
+		}
 	}
 	return "", nil
+}
+
+// reports reports whether a workload has a status of its object. The fleet must have it before an assignment is ready, because it shows
+// the status of the former copy until then.
+func reports(u *unstructured.Unstructured, status map[string]any) bool {
+	reported, _, err := unstructured.NestedMap(u.Object, "status", "object")
+	return err == nil && equality.Semantic.DeepEqual(reported, status)
 }
 
 // clear removes the namespace of an assignment, and returns what it waits for, or "" when nothing is left.

@@ -233,11 +233,12 @@ func (f *fleet) writeStatus(ctx context.Context, o object) (time.Duration, error
 }
 
 // statusOf returns the status that the workspace shows, or nil if it is not known. While a copy moves, it is that of the copy that works.
+// An empty status is not known: no controller of the cluster has looked at the object yet.
 func statusOf(key feed.Key, assignments map[string]*v1alpha1.Assignment, reports map[string]feed.Report) map[string]any {
 	statuses, whole := map[string]map[string]any{}, ""
 	for cluster, a := range assignments {
 		report, ok := reports[cluster]
-		if !ok || report.Status == nil {
+		if !ok || len(report.Status) == 0 {
 			if a.Spec.Share != nil && a.Status.Phase == v1alpha1.AssignmentReady {
 				return nil // its part is not known
 			}

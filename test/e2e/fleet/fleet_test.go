@@ -286,12 +286,11 @@ func (f *fleet) losesCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := names(found)
-	other := map[string]string{"east": "west", "west": "east"}[lost]
-	leaves := f.workspace(t, "{tolerations: [{key: fleet.kcp.io/not-ready, effect: NoExecute, tolerationSeconds: 1}]}")
-	f.fleetctl(t).Run(t, "fleet", "cordon", other)
+	leaves := f.workspace(t, strings.TrimSuffix(on(lost), "}")+
+		", tolerations: [{key: fleet.kcp.io/not-ready, effect: NoExecute, tolerationSeconds: 1}]}")
 	leaves.Apply(t, web)
 	f.waitForCopies(t, leaves, "web", lost)
-	f.fleetctl(t).Run(t, "fleet", "uncordon", other)
+	leaves.Kubectl(t, "patch", "placement", "all", "--type=merge", "-p", `{"spec":{"clusterSelector":null}}`) // it stays where it fits
 	f.clusters[lost].agent.Kill()
 	kcptest.WaitForCondition(t, f.provider.Objects(t, clusters), lost, "Ready", "False", "AgentLost")
 	f.waitForCopies(t, leaves, "web", "east,west")
