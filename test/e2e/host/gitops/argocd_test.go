@@ -87,12 +87,22 @@ func startArgoCD(t *testing.T) argoCD {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := t.TempDir()
+	home, scripts := t.TempDir(), t.TempDir()
+	// Argo CD calls git and gpg by its own scripts. Files in modules are not executable.
+	for _, name := range []string{"git-verify-wrapper.sh", "gpg-wrapper.sh"} {
+		script, err := os.ReadFile(filepath.Join(source, "hack", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(scripts, name), script, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, value := range map[string]string{
 		"KUBECONFIG": host.Kubeconfig, "ARGOCD_FAKE_IN_CLUSTER": "true", "ARGOCD_GPG_ENABLED": "false", "HOME": home, "TMPDIR": home,
 		"ARGOCD_ASK_PASS_SOCK": filepath.Join(home, "ask-pass.sock"), "KUBE_CACHE_MUTATION_DETECTOR": "false",
 		"ARGOCD_TLS_DATA_PATH": home, "ARGOCD_SSH_DATA_PATH": home,
-		"PATH": strings.Join([]string{filepath.Dir(helm), filepath.Join(source, "hack"), os.Getenv("PATH")}, ":"),
+		"PATH": strings.Join([]string{filepath.Dir(helm), scripts, os.Getenv("PATH")}, ":"),
 	} {
 		t.Setenv(name, value)
 	}
