@@ -118,7 +118,7 @@ func (s *standIn) run(ctx context.Context, set *appsv1.StatefulSet, ordinal int3
 }
 
 // unready returns the number of components, and of those that are not ready, and why one of them is not.
-func (s *standIn) unready(ctx context.Context) (all, unready int, why string, err error) {
+func (s *standIn) unready(ctx context.Context, t *testing.T) (all, unready int, why string, err error) {
 	for _, list := range []client.ObjectList{&v1alpha1.CacheServerList{}, &v1alpha1.RootShardList{}, &v1alpha1.ShardList{}, &v1alpha1.FrontProxyList{}} {
 		if err := s.List(ctx, list, client.InNamespace(operatortest.Namespace)); err != nil {
 			return 0, 0, "", err
@@ -129,26 +129,13 @@ func (s *standIn) unready(ctx context.Context) (all, unready int, why string, er
 		}
 		for _, object := range objects {
 			all++
-			if err := says(conditionsOf(object.(client.Object)), "Ready", "True", "Reconciled"); err != nil {
+			if err := says(operatortest.Conditions(t, object.(client.Object)), "Ready", "True", "Reconciled"); err != nil {
 				unready++
 				why = fmt.Sprintf("%T %s: %v", object, object.(client.Object).GetName(), err)
 			}
 		}
 	}
 	return all, unready, why, nil
-}
-
-// conditionsOf returns the conditions of a component.
-func conditionsOf(object client.Object) []metav1.Condition {
-	switch o := object.(type) {
-	case *v1alpha1.CacheServer:
-		return o.Status.Conditions
-	case *v1alpha1.RootShard:
-		return o.Status.Conditions
-	case *v1alpha1.Shard:
-		return o.Status.Conditions
-	}
-	return object.(*v1alpha1.FrontProxy).Status.Conditions
 }
 
 // KCP_INSTALLATIONS is the number of installations. If it is set, the test also measures the operator for a minute without changes.
@@ -171,7 +158,7 @@ func TestManyInstallationsSettleAndThenNothingIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		var why string
-		if _, left, why, err = s.unready(t.Context()); err != nil {
+		if _, left, why, err = s.unready(t.Context(), t); err != nil {
 			t.Fatal(err)
 		}
 		select {

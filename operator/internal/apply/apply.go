@@ -106,7 +106,7 @@ func one(ctx context.Context, c client.Client, owner, object client.Object, kept
 // Share adds an owner reference to an object that has another controller. The garbage collector then keeps the object when its controller
 // is deleted, and another controller can adopt it.
 func Share(ctx context.Context, c client.Client, owner, object client.Object) error {
-	if slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
+	if Owns(owner, object) {
 		return nil
 	}
 	shared := object.DeepCopyObject().(client.Object)
@@ -114,6 +114,11 @@ func Share(ctx context.Context, c client.Client, owner, object client.Object) er
 		return err
 	}
 	return client.IgnoreNotFound(c.Patch(ctx, shared, client.StrategicMergeFrom(object), client.FieldOwner(FieldOwner)))
+}
+
+// Owns reports whether an object has an owner among its owners.
+func Owns(owner, object client.Object) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
 // Applied reports whether the last applied state of an object is the wanted one. Caches may be slightly outdated.

@@ -70,7 +70,7 @@ func TestNoComponentSkipsAMinorVersion(t *testing.T) {
 			w.MustUpdate(t, object)
 			w.reconcileAll(t)
 			operatortest.Read(t, w.Cluster, object.GetName(), object)
-			c := meta.FindStatusCondition(conditionsOf(t, object), "Stalled")
+			c := meta.FindStatusCondition(operatortest.Conditions(t, object), "Stalled")
 			if c == nil || c.Reason != "VersionRefused" || !strings.HasPrefix(c.Message, "spec.image: ") {
 				t.Errorf("got %+v", c)
 			}

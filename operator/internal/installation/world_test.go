@@ -120,30 +120,11 @@ func installation() []client.Object {
 	return []client.Object{cache("cache"), rs, further("east"), further("west"), proxy("public")}
 }
 
-// conditionsOf returns the conditions of an object.
-func conditionsOf(t *testing.T, object client.Object) []metav1.Condition {
-	t.Helper()
-	switch o := object.(type) {
-	case *v1alpha1.CacheServer:
-		return o.Status.Conditions
-	case *v1alpha1.RootShard:
-		return o.Status.Conditions
-	case *v1alpha1.Shard:
-		return o.Status.Conditions
-	case *v1alpha1.VirtualWorkspace:
-		return o.Status.Conditions
-	case *v1alpha1.FrontProxy:
-		return o.Status.Conditions
-	}
-	t.Fatalf("%T has no conditions", object)
-	return nil
-}
-
 // expect compares a condition of an object; message is a part of its message.
 func (w *world) expect(t *testing.T, object client.Object, name string, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	operatortest.Read(t, w.Cluster, object.GetName(), object)
-	c := meta.FindStatusCondition(conditionsOf(t, object), name)
+	c := meta.FindStatusCondition(operatortest.Conditions(t, object), name)
 	if c == nil || c.Status != status || reason != "" && c.Reason != reason || !strings.Contains(c.Message, message) {
 		t.Errorf("%T %s: %s: got %+v, want %s %s with %q", object, object.GetName(), name, c, status, reason, message)
 	}

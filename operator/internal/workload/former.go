@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/internal/apply"
 )
 
 // LostAfter is how long a pod may exist after the end of its grace period until its node counts as lost. A working kubelet kills the
@@ -20,7 +22,7 @@ func Former(owner client.Object, pods []corev1.Pod, now time.Time) (*corev1.Pod,
 	for i := range pods {
 		pod := &pods[i]
 		if pod.DeletionTimestamp.IsZero() {
-			if metav1.GetControllerOf(pod) != nil && !ownedBy(pod, owner) {
+			if metav1.GetControllerOf(pod) != nil && !apply.Owns(owner, pod) {
 				return pod, 0
 			}
 			continue
@@ -30,13 +32,4 @@ func Former(owner client.Object, pods []corev1.Pod, now time.Time) (*corev1.Pod,
 		}
 	}
 	return nil, 0
-}
-
-func ownedBy(pod *corev1.Pod, owner client.Object) bool {
-	for _, reference := range pod.OwnerReferences {
-		if reference.UID == owner.GetUID() {
-			return true
-		}
-	}
-	return false
 }
