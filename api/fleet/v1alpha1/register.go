@@ -9,6 +9,14 @@ import (
 // SchemeGroupVersion is the group and version of the types in this package.
 var SchemeGroupVersion = schema.GroupVersion{Group: "fleet.kcp.io", Version: "v1alpha1"}
 
+const (
+	// Export is the name of the APIExport of the fleet, and of its endpoint slice.
+	Export = "fleet"
+	// Namespace is where the fleet has objects of its own. In the workspace of the provider: the service accounts of the controller and of
+	// the agents, and the Leases of the agents. On a cluster: the agent with its certificate.
+	Namespace = "kcp-fleet"
+)
+
 var (
 	// SchemeBuilder collects what AddToScheme registers.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)

@@ -89,8 +89,21 @@ func (s *session) fleetClient(ctx context.Context) (dynamic.Interface, kubernete
 
 func patchCluster(ctx context.Context, objects dynamic.Interface, name, patch string, below ...string) error {
 	_, err := objects.Resource(fleetClusters).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, below...)
+	return missing(ctx, objects, err)
+}
+
+// missing returns why something is not found: the workspace may not be that of the fleet.
+func missing(ctx context.Context, objects dynamic.Interface, err error) error {
+	if apierrors.IsNotFound(err) {
+		if _, absent := getExport(ctx, objects); errors.Is(absent, errNoFleet) {
+			return absent
+		}
+	}
 	return err
 }
+
+var errNoFleet = errors.New(
+	"the workspace has no APIExport \"fleet\": switch to the workspace of the fleet, or install it with kubectl kcp fleet init")
 
 func (s *session) fleetFlag(_, name, short, patch string) *cobra.Command {
 	return &cobra.Command{
@@ -125,7 +138,7 @@ log of the agent, or pass that one with --key.`,
 			}
 			u, err := objects.Resource(fleetClusters).Get(cmd.Context(), args[0], metav1.GetOptions{})
 			if err != nil {
-				return err
+				return missing(cmd.Context(), objects, err)
 			}
 			requested, _, _ := unstructured.NestedString(u.Object, "status", "requestedKey")
 			switch {
@@ -193,18 +206,19 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 	if err != nil {
 		return err
 	}
+	export, err := getExport(ctx, objects)
+	if err != nil {
+		return err
+	}
 	cluster := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "Cluster", "metadata": map[string]any{"name": name},
 	}}
 	cluster.SetLabels(j.labels)
-	if _, err := objects.Resource(
-		fleetClusters,
-	).Create(
-		ctx,
-		cluster,
-		metav1.CreateOptions{},
-	); err != nil &&
-		(!j.replace || !apierrors.IsAlreadyExists(err)) {
+	_, err = objects.Resource(fleetClusters).Create(ctx, cluster, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err) && !j.replace:
+		return fmt.Errorf("%w: to replace its agent, add --replace", err)
+	case err != nil && !apierrors.IsAlreadyExists(err):
 		return err
 	}
 	if j.replace {
@@ -214,21 +228,17 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 		}
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err = kube.CoreV1().ServiceAccounts(fleet.Namespace).Create(ctx, account, metav1.CreateOptions{})
+	_, err = kube.CoreV1().ServiceAccounts(v1alpha1.Namespace).Create(ctx, account, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	hour := int64(time.Hour / time.Second)
-	token, err := kube.CoreV1().ServiceAccounts(fleet.Namespace).CreateToken(ctx, name,
+	token, err := kube.CoreV1().ServiceAccounts(v1alpha1.Namespace).CreateToken(ctx, name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
 	agent.Token = token.Status.Token
-	export, err := getExport(ctx, objects)
-	if err != nil {
-		return err
-	}
 	for _, r := range export.Spec.Resources {
 		if r.Group != v1alpha1.SchemeGroupVersion.Group {
 			agent.Resources = append(agent.Resources, schema.GroupResource{Group: r.Group, Resource: r.Name})
@@ -247,11 +257,9 @@ var (
 )
 
 func getExport(ctx context.Context, objects dynamic.Interface) (*apisv1alpha2.APIExport, error) {
-	u, err := objects.Resource(fleetExports).Get(ctx, fleet.Export, metav1.GetOptions{})
+	u, err := objects.Resource(fleetExports).Get(ctx, v1alpha1.Export, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, errors.New(
-			"the workspace has no APIExport \"fleet\": switch to the workspace of the fleet, or install it with kubectl kcp fleet init",
-		)
+		return nil, errNoFleet
 	}
 	if err != nil {
 		return nil, err

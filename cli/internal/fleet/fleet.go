@@ -24,13 +24,6 @@ import (
 	"github.com/kcplane/kcp/cli/internal/crd/snapshot"
 )
 
-const (
-	// Export is the name of the APIExport of the fleet.
-	Export = "fleet"
-	// Namespace in the workspace of the provider has the service accounts of the controller and of the agents.
-	Namespace = "kcp-fleet"
-)
-
 //go:embed provider.yaml
 var provider string
 
@@ -68,7 +61,7 @@ func Provider() ([]*unstructured.Unstructured, error) {
 	}
 	export := &apisv1alpha2.APIExport{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha2.SchemeGroupVersion.String(), Kind: "APIExport"},
-		ObjectMeta: metav1.ObjectMeta{Name: Export},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Export},
 		Spec:       apisv1alpha2.APIExportSpec{Resources: []apisv1alpha2.ResourceSchema{Exported(taken)}},
 	}
 	for _, resource := range claims {

@@ -24,7 +24,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
-	"github.com/kcplane/kcp/fleet/internal/identity"
 )
 
 const (
@@ -111,7 +110,7 @@ func (a *Agent) session(ctx context.Context) error {
 		return err
 	}
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: identity.Namespace, Name: a.options.Cluster}, Client: leaseClient.CoordinationV1(),
+		LeaseMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: a.options.Cluster}, Client: leaseClient.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: a.options.Holder},
 	}
 	failed := make(chan error, 1)

@@ -74,10 +74,10 @@ func (c *credential) with(secret *corev1.Secret) *rest.Config {
 }
 
 func (c *credential) load(ctx context.Context) (*corev1.Secret, error) {
-	secret, err := c.agent.local.CoreV1().Secrets(identity.Namespace).Get(ctx, secretName+c.agent.options.Cluster, metav1.GetOptions{})
+	secret, err := c.agent.local.CoreV1().Secrets(v1alpha1.Namespace).Get(ctx, secretName+c.agent.options.Cluster, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		fresh := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: identity.Namespace, Name: secretName + c.agent.options.Cluster}}
-		secret, err = c.agent.local.CoreV1().Secrets(identity.Namespace).Create(ctx, fresh, metav1.CreateOptions{})
+		fresh := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: secretName + c.agent.options.Cluster}}
+		secret, err = c.agent.local.CoreV1().Secrets(v1alpha1.Namespace).Create(ctx, fresh, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret of the agent: %w", err)
@@ -139,7 +139,7 @@ func (c *credential) request(ctx context.Context, config *rest.Config, secret *c
 }
 
 func (c *credential) store(ctx context.Context, secret *corev1.Secret) error {
-	updated, err := c.agent.local.CoreV1().Secrets(identity.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
+	updated, err := c.agent.local.CoreV1().Secrets(v1alpha1.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("storing the certificate: %w", err)
 	}

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
+	"github.com/kcplane/kcp/fleet/internal/loop"
 )
 
 const (
@@ -52,6 +52,13 @@ type item struct {
 	name       string
 }
 
+func (i item) String() string {
+	if i.assignment {
+		return "assignment " + i.name
+	}
+	return "workload " + i.name
+}
+
 // syncer makes the cluster equal to what the fleet assigns to it.
 type syncer struct {
 	*Agent
@@ -67,8 +74,7 @@ type syncer struct {
 }
 
 func newSyncer(a *Agent, fleet dynamic.Interface) *syncer {
-	s := &syncer{Agent: a, fleet: fleet, watched: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[item]())}
+	s := &syncer{Agent: a, fleet: fleet, watched: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, queue: loop.NewQueue[item]()}
 	s.localFactory = dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.localAny, 0, metav1.NamespaceAll,
 		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ClusterLabel + "=" + a.options.Cluster })
 	return s
@@ -87,16 +93,16 @@ func (s *syncer) run(ctx context.Context) error {
 	s.workloads, s.assignments = factory.ForResource(workloadResource).Informer(), factory.ForResource(assignmentResource).Informer()
 	s.clusters = factory.ForResource(clusterResource).Informer()
 	s.namespaces = s.localFactory.ForResource(namespaceResource).Informer()
-	handlers := map[cache.SharedIndexInformer]func(*unstructured.Unstructured){
-		s.workloads: func(u *unstructured.Unstructured) {
+	handlers := map[cache.SharedIndexInformer]func(*unstructured.Unstructured, bool){
+		s.workloads: func(u *unstructured.Unstructured, _ bool) {
 			s.queue.Add(item{false, u.GetName()})
 			s.queue.Add(item{true, assignmentOf(u.GetName())})
 		},
-		s.assignments: func(u *unstructured.Unstructured) { s.assignmentChanged(u.GetName()) },
-		s.namespaces: func(u *unstructured.Unstructured) {
+		s.assignments: func(u *unstructured.Unstructured, _ bool) { s.assignmentChanged(u.GetName()) },
+		s.namespaces: func(u *unstructured.Unstructured, _ bool) {
 			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
 		},
-		s.clusters: func(*unstructured.Unstructured) {
+		s.clusters: func(*unstructured.Unstructured, bool) {
 			for _, name := range s.assignments.GetStore().ListKeys() {
 				s.queue.Add(item{true, name}) // the guard rails may have changed
 			}
@@ -105,7 +111,7 @@ func (s *syncer) run(ctx context.Context) error {
 	synced := make([]cache.InformerSynced, 0, len(handlers))
 	for informer, changed := range handlers {
 		_ = informer.SetTransform(stripManagedFields)
-		registration, err := informer.AddEventHandler(eventsTo(changed))
+		registration, err := informer.AddEventHandler(loop.Handler(changed))
 		if err != nil {
 			return err
 		}
@@ -121,7 +127,7 @@ func (s *syncer) run(ctx context.Context) error {
 	}
 	var group sync.WaitGroup
 	for range workers {
-		group.Go(func() { s.work(ctx) })
+		group.Go(func() { _ = loop.Work(ctx, s.queue, s.reconcile) })
 	}
 	<-ctx.Done()
 	s.queue.ShutDown()
@@ -135,18 +141,6 @@ func (s *syncer) run(ctx context.Context) error {
 func assignmentOf(workload string) string {
 	name, _, _ := strings.Cut(workload, ".")
 	return name
-}
-
-func eventsTo(changed func(*unstructured.Unstructured)) cache.ResourceEventHandler {
-	call := func(o any) {
-		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = unknown.Obj
-		}
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			changed(u)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, o any) { call(o) }, DeleteFunc: call}
 }
 
 // assignmentChanged enqueues an assignment with its workloads.
@@ -200,7 +194,7 @@ func (s *syncer) watch(ctx context.Context, resource schema.GroupVersionResource
 		if err != nil {
 			return nil, err
 		}
-		if _, err := informer.AddEventHandler(eventsTo(func(u *unstructured.Unstructured) {
+		if _, err := informer.AddEventHandler(loop.Handler(func(u *unstructured.Unstructured, _ bool) {
 			s.queue.Add(item{false, u.GetLabels()[workloadLabel]})
 			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
 		})); err != nil {
@@ -236,29 +230,11 @@ func (s *syncer) existing(workload string) map[schema.GroupVersionResource][]*un
 	return found
 }
 
-func (s *syncer) work(ctx context.Context) {
-	for {
-		next, stopped := s.queue.Get()
-		if stopped {
-			return
-		}
-		var err error
-		if next.assignment {
-			err = s.reconcileAssignment(ctx, next.name)
-		} else {
-			err = s.reconcileWorkload(ctx, next.name)
-		}
-		switch {
-		case err == nil:
-			s.queue.Forget(next)
-		case ctx.Err() == nil:
-			if !apierrors.IsConflict(err) {
-				ctrl.Log.Info("Trying again", "name", next.name, "error", err.Error())
-			}
-			s.queue.AddRateLimited(next)
-		}
-		s.queue.Done(next)
+func (s *syncer) reconcile(ctx context.Context, next item) (time.Duration, error) {
+	if next.assignment {
+		return 0, s.reconcileAssignment(ctx, next.name)
 	}
+	return 0, s.reconcileWorkload(ctx, next.name)
 }
 
 // confirmedGone asks the fleet whether it really has no such object. A cache, or an error, is no reason to delete anything.

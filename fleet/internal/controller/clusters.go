@@ -11,10 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	crhandler "sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/identity"
+	"github.com/kcplane/kcp/fleet/internal/loop"
 )
 
 // clusterReconciler keeps the condition Ready of Clusters, and issues the first certificate of each agent after its approval.
@@ -33,7 +35,8 @@ type heartbeat struct {
 
 func (f *fleet) addClusters(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).Named("clusters").For(&v1alpha1.Cluster{}).
-		Watches(&coordinationv1.Lease{}, &crhandler.EnqueueRequestForObject{}).
+		WithOptions(controller.Options{RateLimiter: loop.RateLimiter[ctrl.Request]()}).
+		Watches(&coordinationv1.Lease{}, &handler.EnqueueRequestForObject{}).
 		Complete(&clusterReconciler{fleet: f, seen: map[string]heartbeat{}, scheduled: map[string]string{}})
 }
 
@@ -47,7 +50,7 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	lease := &coordinationv1.Lease{}
-	err := r.provider.Get(ctx, client.ObjectKey{Namespace: identity.Namespace, Name: cluster.Name}, lease)
+	err := r.provider.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: cluster.Name}, lease)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}

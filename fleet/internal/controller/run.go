@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,14 +35,13 @@ import (
 	"github.com/kcplane/kcp/client/workspaces"
 	"github.com/kcplane/kcp/fleet/internal/feed"
 	"github.com/kcplane/kcp/fleet/internal/identity"
+	"github.com/kcplane/kcp/fleet/internal/loop"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/program"
 )
 
 const (
-	// export is the name of the APIExport of the fleet, and of its endpoint slice.
-	export = "fleet"
 	// authoritySecret has the authority that issues the certificates of agents.
 	authoritySecret = "kcp-fleet-authority"
 	// pause until the watches start again after an error.
@@ -102,7 +101,7 @@ func Run(ctx context.Context, options Options) error {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{identity.Namespace: {}}},
+				&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{v1alpha1.Namespace: {}}},
 			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
@@ -115,8 +114,8 @@ func Run(ctx context.Context, options Options) error {
 	f := &fleet{
 		options: options, config: config, provider: manager.GetClient(), shards: newShards(),
 		moves:    rate.NewLimiter(rate.Limit(float64(options.MovesPerMinute)/time.Minute.Seconds()), options.MovesPerMinute),
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[feed.Namespace]()),
-		reported: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[object]()),
+		queue:    loop.NewQueue[feed.Namespace](),
+		reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
 	uncached, err := client.New(config, client.Options{Scheme: scheme})
@@ -135,8 +134,8 @@ func Run(ctx context.Context, options Options) error {
 	group.Go(func() error { return f.followShards(ctx, uncached) })
 	group.Go(func() error { return f.serve(ctx, uncached) })
 	for range 4 {
-		group.Go(func() error { return work(ctx, f.queue, f.schedule) })
-		group.Go(func() error { return work(ctx, f.reported, f.writeStatus) })
+		group.Go(func() error { return loop.Work(ctx, f.queue, f.schedule) })
+		group.Go(func() error { return loop.Work(ctx, f.reported, f.writeStatus) })
 	}
 	group.Go(func() error {
 		<-ctx.Done()
@@ -145,34 +144,6 @@ func Run(ctx context.Context, options Options) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// work calls do with each item of a queue.
-func work[T comparable](
-	ctx context.Context,
-	queue workqueue.TypedRateLimitingInterface[T],
-	do func(context.Context, T) (time.Duration, error),
-) error {
-	for {
-		item, stopped := queue.Get()
-		if stopped {
-			return nil
-		}
-		again, err := do(ctx, item)
-		switch {
-		case err != nil:
-			if !apierrors.IsConflict(err) {
-				ctrl.Log.Info("Trying again", "object", fmt.Sprint(item), "error", err.Error())
-			}
-			queue.AddRateLimited(item)
-		default:
-			queue.Forget(item)
-			if again > 0 {
-				queue.AddAfter(item, again)
-			}
-		}
-		queue.Done(item)
-	}
 }
 
 // serve serves the agents.
@@ -198,7 +169,7 @@ func (f *fleet) serve(ctx context.Context, uncached client.Client) error {
 
 // ensureAuthority creates the authority of the agents if there is none, and trusts its certificates.
 func (f *fleet) ensureAuthority(ctx context.Context, c client.Client) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: identity.Namespace, Name: authoritySecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: authoritySecret}}
 	err := c.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	if apierrors.IsNotFound(err) {
 		certificate, key, newErr := identity.NewAuthority(time.Now())
@@ -236,7 +207,7 @@ func (f *fleet) followShards(ctx context.Context, uncached client.Client) error 
 		switch {
 		case err != nil:
 			ctrl.Log.Info("Reading the APIExport failed, trying again", "error", err.Error())
-		case running == nil || !reflect.DeepEqual(exported, running):
+		case running == nil || !slices.Equal(exported, running):
 			stop()
 			<-ended
 			var following context.Context
@@ -244,7 +215,7 @@ func (f *fleet) followShards(ctx context.Context, uncached client.Client) error 
 			running, ended = exported, make(chan struct{})
 			go func() {
 				defer close(ended)
-				err := workspaces.Follow(following, f.config, workspaces.Export(export), ctrl.Options{
+				err := workspaces.Follow(following, f.config, workspaces.Export(v1alpha1.Export), ctrl.Options{
 					Scheme: f.provider.Scheme(), Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 				}, func(m ctrl.Manager) error { return m.Add(&shard{fleet: f, manager: m, resources: exported}) })
 				if err != nil && following.Err() == nil {
@@ -265,7 +236,7 @@ func (f *fleet) followShards(ctx context.Context, uncached client.Client) error 
 // exportedResources returns what the fleet runs on clusters: the namespaced resources of its export, and ConfigMaps and Secrets.
 func exportedResources(ctx context.Context, c client.Client) ([]resource, error) {
 	e := &apisv1alpha2.APIExport{}
-	if err := c.Get(ctx, client.ObjectKey{Name: export}, e); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.Export}, e); err != nil {
 		return nil, err
 	}
 	list := []resource{

@@ -23,6 +23,7 @@ import (
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/client/workspaces"
 	"github.com/kcplane/kcp/fleet/internal/feed"
+	"github.com/kcplane/kcp/fleet/internal/loop"
 	"github.com/kcplane/kcp/fleet/internal/placement"
 	"github.com/kcplane/kcp/fleet/internal/summary"
 )
@@ -36,11 +37,7 @@ func (f *fleet) followAssignments(ctx context.Context, from cache.Cache) error {
 	if err != nil {
 		return err
 	}
-	registration, err := informer.AddEventHandler(handler(func(o client.Object, deleted bool) {
-		a, ok := o.(*v1alpha1.Assignment)
-		if !ok {
-			return
-		}
+	registration, err := informer.AddEventHandler(loop.Handler(func(a *v1alpha1.Assignment, deleted bool) {
 		if deleted {
 			f.index.RemoveAssignment(a)
 		} else {

@@ -17,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/client/workspaces"
 	"github.com/kcplane/kcp/fleet/internal/feed"
+	"github.com/kcplane/kcp/fleet/internal/loop"
 )
 
 // resource is a resource that runs on clusters.
@@ -68,7 +69,8 @@ func (s *shard) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", r.GVR.GroupResource(), err)
 		}
-		registration, err := informer.AddEventHandler(handler(func(o client.Object, deleted bool) { s.changed(ctx, r, o, deleted) }))
+		changed := func(u *unstructured.Unstructured, deleted bool) { s.changed(ctx, r, u, deleted) }
+		registration, err := informer.AddEventHandler(loop.Handler(changed))
 		if err != nil {
 			return err
 		}
@@ -79,7 +81,7 @@ func (s *shard) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", o, err)
 		}
-		registration, err := informer.AddEventHandler(handler(func(o client.Object, _ bool) { s.scheduleFor(ctx, o) }))
+		registration, err := informer.AddEventHandler(loop.Handler(func(o client.Object, _ bool) { s.scheduleFor(ctx, o) }))
 		if err != nil {
 			return err
 		}
@@ -103,32 +105,13 @@ func (r resource) empty() *unstructured.Unstructured {
 	return u
 }
 
-// handler returns a handler that calls changed with each object.
-func handler(changed func(o client.Object, deleted bool)) toolscache.ResourceEventHandler {
-	call := func(o any, deleted bool) {
-		if unknown, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-			o = unknown.Obj
-		}
-		if object, ok := o.(client.Object); ok {
-			changed(object, deleted)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { call(o, false) }, UpdateFunc: func(_, o any) { call(o, false) }, DeleteFunc: func(o any) { call(o, true) },
-	}
-}
-
 // changed updates the index. The fleet forgets a deleted object only after it asked the server.
-func (s *shard) changed(ctx context.Context, r resource, o client.Object, deleted bool) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return
-	}
-	n := feed.Namespace{Endpoint: s.endpoint(), Workspace: workspaces.ClusterOf(o), Name: o.GetNamespace()}
-	key := feed.Key{Resource: r.GVR, Name: o.GetName()}
+func (s *shard) changed(ctx context.Context, r resource, u *unstructured.Unstructured, deleted bool) {
+	n := feed.Namespace{Endpoint: s.endpoint(), Workspace: workspaces.ClusterOf(u), Name: u.GetNamespace()}
+	key := feed.Key{Resource: r.GVR, Name: u.GetName()}
 	if deleted {
 		live := r.empty()
-		err := s.manager.GetAPIReader().Get(workspaces.In(ctx, n.Workspace), client.ObjectKeyFromObject(o), live)
+		err := s.manager.GetAPIReader().Get(workspaces.In(ctx, n.Workspace), client.ObjectKeyFromObject(u), live)
 		switch {
 		case err == nil:
 			return // it exists again, and its event follows

@@ -103,8 +103,8 @@ type view struct {
 func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case identity.IsAgent(a.GetUser(), v.cluster):
-		if a.GetResource() == "leases" && a.GetNamespace() != identity.Namespace {
-			return authorizer.DecisionDeny, "the Lease of the agent is in the namespace " + identity.Namespace, nil
+		if a.GetResource() == "leases" && a.GetNamespace() != v1alpha1.Namespace {
+			return authorizer.DecisionDeny, "the Lease of the agent is in the namespace " + v1alpha1.Namespace, nil
 		}
 		return authorizer.DecisionAllow, "", nil
 	case identity.IsBootstrap(a.GetUser(), string(v.provider), v.cluster):

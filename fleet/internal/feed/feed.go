@@ -56,7 +56,7 @@ func (f *Feed) set(name string, w *unstructured.Unstructured) {
 	switch {
 	case w == nil:
 		kind = watch.Deleted
-		w = &unstructured.Unstructured{Object: copied(former)}
+		w = former.DeepCopy()
 		delete(f.items, name)
 	case former != nil && same(former, w):
 		return
@@ -80,20 +80,6 @@ func (f *Feed) set(name string, w *unstructured.Unstructured) {
 func same(a, b *unstructured.Unstructured) bool {
 	return a.GetUID() == b.GetUID() && equality.Semantic.DeepEqual(a.Object["spec"], b.Object["spec"]) &&
 		equality.Semantic.DeepEqual(a.Object["status"], b.Object["status"])
-}
-
-// copied returns a copy of a workload whose metadata can be changed.
-func copied(u *unstructured.Unstructured) map[string]any {
-	out := map[string]any{}
-	for k, v := range u.Object {
-		out[k] = v
-	}
-	metadata := map[string]any{}
-	for k, v := range u.Object["metadata"].(map[string]any) {
-		metadata[k] = v
-	}
-	out["metadata"] = metadata
-	return out
 }
 
 func (f *Feed) notFound(name string) error {

@@ -21,17 +21,16 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 const (
-	// Namespace in the workspace of the provider has the Leases and the bootstrap service accounts of the agents.
-	Namespace = "kcp-fleet"
 	// Group is the group of agents with a certificate.
 	Group = "fleet:agents"
 
 	userPrefix      = "fleet:cluster:"
-	bootstrapPrefix = "system:serviceaccount:" + Namespace + ":"
+	bootstrapPrefix = "system:serviceaccount:" + v1alpha1.Namespace + ":"
 	// lifetime of a certificate of an agent.
 	lifetime = 7 * 24 * time.Hour
 	// authorityLifetime is that of the authority.
