@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -212,14 +213,16 @@ func ownerOf(who user.Info) string {
 
 // show returns the Workspace of a home. It is not stored.
 func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) *tenancyv1alpha1.Workspace {
+	path := lc.Annotations[corev1alpha1.PathAnnotation]
 	ws := &tenancyv1alpha1.Workspace{
 		TypeMeta: metav1.TypeMeta{APIVersion: resource.GroupVersion().String(), Kind: "Workspace"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: corev1alpha1.LogicalClusterName, CreationTimestamp: lc.CreationTimestamp,
-			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root),
-				corev1alpha1.PathAnnotation: lc.Annotations[corev1alpha1.PathAnnotation]},
+			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root), corev1alpha1.PathAnnotation: path},
 		},
-		Spec: tenancyv1alpha1.WorkspaceSpec{Type: scheduling.HomeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
+		Spec: tenancyv1alpha1.WorkspaceSpec{
+			Type: scheduling.HomeType.DeepCopy(), Cluster: string(name), URL: strings.TrimSuffix(lc.Status.URL, string(name)) + path,
+		},
 	}
 	h.Scheduler.MirrorStatus(ws, lc)
 	return ws

@@ -2,10 +2,13 @@ package workspaces
 
 import (
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -36,6 +39,24 @@ func TestOnlyTheRootShardCreatesHomes(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestAHomeIsAsOldAsItsWorkspace(t *testing.T) {
+	i := start(t)
+	i.shards["root"].Objects.Show(cluster("homes", "homes", ""))
+	record := workspace("homes", string(home), "of home", "b", string(home))
+	record.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
+	record.Annotations[tenancyv1alpha1.OwnerAnnotation] = `{"username":"ada"}`
+	lc, err := i.shards["root"].Scheduler.LogicalCluster(record, home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.shards["root"].Create(t.Context(), "b", home, lc); err != nil {
+		t.Fatal(err)
+	}
+	if got := i.shards["b"].stored(t, home).CreationTimestamp; !got.Equal(&record.CreationTimestamp) {
+		t.Errorf("it was created at %s, its Workspace at %s", got, record.CreationTimestamp)
 	}
 }
 

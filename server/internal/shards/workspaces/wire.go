@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -112,16 +113,22 @@ type Creation struct {
 	CreatedBy      *corev1alpha1.UserInfo                   `json:"createdBy,omitempty"`
 	Initializers   []corev1alpha1.LogicalClusterInitializer `json:"initializers,omitempty"`
 	Terminators    []corev1alpha1.LogicalClusterTerminator  `json:"terminators,omitempty"`
+	// Created is when the Workspace of a home was created, so that all shards show the same age of the home. Others have none.
+	Created *metav1.Time `json:"created,omitempty"`
 }
 
 // creationOf returns how another shard creates a LogicalCluster.
 func creationOf(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster, parent Parent) Creation {
-	return Creation{
+	c := Creation{
 		Cluster: name, Epoch: placement.EpochOf(lc.Annotations), Parent: parent, Name: lc.Spec.Owner.Name, UID: lc.Spec.Owner.UID,
 		Type: lc.Annotations[tenancyv1alpha1.TypeAnnotation], TypeCluster: lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation],
 		RequiredGroups: lc.Annotations[corev1alpha1.RequiredGroupsAnnotation], CreatedBy: lc.Spec.CreatedBy,
 		Initializers: lc.Spec.Initializers, Terminators: lc.Spec.Terminators,
 	}
+	if c.isHome() {
+		c.Created = &lc.CreationTimestamp
+	}
+	return c
 }
 
 // stepID matches initializers and terminators, as the definition of LogicalCluster does.
@@ -201,6 +208,9 @@ func (c Creation) logicalCluster(shard, externalURL, owner string) *corev1alpha1
 		lc.Annotations[tenancyv1alpha1.EpochAnnotation] = strconv.FormatUint(c.Epoch, 10)
 	}
 	scheduling.Begin(lc)
+	if c.isHome() && c.Created != nil {
+		lc.CreationTimestamp = *c.Created
+	}
 	return lc
 }
 

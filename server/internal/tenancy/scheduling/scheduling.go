@@ -164,6 +164,9 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 		}
 	}
 	Begin(lc)
+	if parent == logicalcluster.Homes {
+		lc.CreationTimestamp = ws.CreationTimestamp // users see one home, by the one or the other
+	}
 	return lc, nil
 }
 
