@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"text/template"
@@ -22,6 +21,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/cli/internal/crd/snapshot"
+	"github.com/kcplane/kcp/cli/internal/manifests"
 )
 
 //go:embed provider.yaml
@@ -77,7 +77,7 @@ func Provider() ([]*unstructured.Unstructured, error) {
 		delete(content, "status")
 		objects = append(objects, &unstructured.Unstructured{Object: content})
 	}
-	rest, err := Parse(provider)
+	rest, err := manifests.Parse(provider)
 	return append(objects, rest...), err
 }
 
@@ -95,19 +95,6 @@ func Schema(definition *apiextensionsv1.CustomResourceDefinition) (*apisv1alpha1
 func Exported(s *apisv1alpha1.APIResourceSchema) apisv1alpha2.ResourceSchema {
 	return apisv1alpha2.ResourceSchema{Group: s.Spec.Group, Name: s.Spec.Names.Plural, Schema: s.Name,
 		Storage: apisv1alpha2.ResourceSchemaStorage{CRD: &apisv1alpha2.ResourceSchemaStorageCRD{}}}
-}
-
-// Parse returns the objects in YAML documents.
-func Parse(manifests string) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	for _, manifest := range strings.Split(manifests, "\n---\n") {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-			return nil, fmt.Errorf("parsing the manifests of the fleet: %w", err)
-		}
-		objects = append(objects, u)
-	}
-	return objects, nil
 }
 
 // Agent is what the manifest of an agent depends on.

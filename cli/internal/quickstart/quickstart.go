@@ -9,7 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/cli/internal/manifests"
 )
 
 // Scenarios.
@@ -54,15 +55,15 @@ func Sample() Object {
 		}}}
 }
 
-func parse(manifests string) ([]Object, error) {
-	var objects []Object
-	for _, manifest := range strings.Split(manifests, "\n---\n") {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-			return nil, fmt.Errorf("parsing the manifests of the quick start: %w", err)
-		}
+func parse(text string) ([]Object, error) {
+	parsed, err := manifests.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the manifests of the quick start: %w", err)
+	}
+	objects := make([]Object, len(parsed))
+	for i, u := range parsed {
 		gvk := u.GroupVersionKind()
-		objects = append(objects, Object{u, gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")})
+		objects[i] = Object{u, gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")}
 	}
 	return objects, nil
 }
