@@ -79,7 +79,9 @@ func prepare(t *testing.T) *stage {
 	t.Helper()
 	hanging, group := hang(t), divide(t)
 	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
-	t.Setenv("GODEBUG", "memprofilerate=0") // otherwise a heap profile takes seconds, of which the test only needs the size of the heap
+	if os.Getenv(profiles) == "" {
+		t.Setenv("GODEBUG", "memprofilerate=0") // otherwise a heap profile takes seconds, of which the test only needs the size of the heap
+	}
 	server, fronts := servers(t, "--mount-proxy-hosts="+hanging)
 	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 6 * time.Second}}
 	if os.Getenv("KCP_ABUSE") == "all" {
@@ -197,6 +199,7 @@ func (s *stage) suffer(t *testing.T, number int, a attack) row {
 	})
 	r.codes, r.peak = told.Codes, peak(s.server)
 	r.heapHeld = heap(t, s.server)
+	saveProfile(t, s.server, a.name)
 	all.end()
 	r.after = s.feel(t, "after", func() { time.Sleep(s.phases.quiet) })
 	r.heapAfter = heap(t, s.server)

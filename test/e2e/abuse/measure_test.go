@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,26 @@ var allocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 func heap(t *testing.T, server *kcptest.Server) int {
 	t.Helper()
 	return min(collected(t, server), collected(t, server))
+}
+
+// profiles is the environment variable with a directory in which the test stores the heap profile of the server during each attack.
+const profiles = "KCP_ABUSE_PROFILES"
+
+// saveProfile stores the heap profile of the server, if profiles are wanted.
+func saveProfile(t *testing.T, server *kcptest.Server, attack string) {
+	t.Helper()
+	directory := os.Getenv(profiles)
+	if directory == "" {
+		return
+	}
+	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/debug/pprof/heap?gc=1", nil, "")
+	if code != http.StatusOK {
+		t.Errorf("reading the heap profile: %d: %.300s", code, body)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(directory, strings.ReplaceAll(attack, " ", "-")+".pprof"), body, 0o600); err != nil {
+		t.Error(err)
+	}
 }
 
 func collected(t *testing.T, server *kcptest.Server) int {
