@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -114,7 +116,7 @@ func (r *shardedRun) exportMany(ctx context.Context, n int) error {
 	_, err := count(ctx, makers, n, func(ctx context.Context, c, i int) error {
 		provider, name, group := elsewhereExport(i)
 		base, schema := path(provider)+"/apis/apis.kcp.io/", "v1.parts."+group
-		_, err := r.first.send(ctx, c, http.MethodPost, base+"v1alpha1/apiresourceschemas", map[string]any{
+		err := r.first.create(ctx, c, base+"v1alpha1/apiresourceschemas", map[string]any{
 			"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema", "metadata": map[string]any{"name": schema},
 			"spec": map[string]any{
 				"group": group, "scope": "Namespaced", "versions": []any{partVersion("v1", true)}, "names": partNames,
@@ -123,17 +125,39 @@ func (r *shardedRun) exportMany(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		_, err = r.first.send(ctx, c, http.MethodPost, base+"v1alpha2/apiexports", exportOf(name, group, schema))
-		return err
+		return r.first.create(ctx, c, base+"v1alpha2/apiexports", exportOf(name, group, schema))
 	})
+	return err
+}
+
+// create creates an object whose creation is not timed. It repeats requests for which the server had no time.
+func (p *process) create(ctx context.Context, connection int, path string, object any) error {
+	content, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		status, answer, err := p.do(ctx, connection, http.MethodPost, path, string(content))
+		last = fmt.Errorf("POST %s: %d %s", path, status, answer)
+		switch status {
+		case http.StatusCreated, http.StatusConflict: // by a former attempt whose answer came too late
+			return true, err
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return false, err
+		}
+		return false, errors.Join(err, last)
+	})
+	if wait.Interrupted(err) {
+		return last
+	}
 	return err
 }
 
 // bindElsewhere binds an export in a consumer, and returns when it is bound.
 func (p *process) bindElsewhere(ctx context.Context, connection int, consumer, provider, name string) error {
 	bindings := consumer + "/apis/apis.kcp.io/v1alpha2/apibindings"
-	_, err := p.send(ctx, connection, http.MethodPost, bindings, bindingOf(name, provider, name))
-	if err != nil {
+	if err := p.create(ctx, connection, bindings, bindingOf(name, provider, name)); err != nil {
 		return err
 	}
 	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
