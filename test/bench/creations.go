@@ -19,44 +19,67 @@ import (
 	"github.com/kcplane/kcp/test/sharded"
 )
 
-// usable measures how long after its acknowledgement a workspace can be used through another front proxy.
+// usable measures how long after its acknowledgement a workspace can be used through another front proxy: of one at a time, which waits for no
+// other, and then of many.
 func (r *shardedRun) usable(ctx context.Context) error {
-	wrong := map[int]int{}
-	var mu sync.Mutex
+	wrong := &refused{codes: map[int]int{}}
+	alone, err := pace(ctx, 5, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
+		return r.createUntilUsable(ctx, fmt.Sprintf("alone-%d", i), i, wrong)
+	})
+	if err != nil {
+		return err
+	}
 	l, spent, err := r.spending(ctx, "usable", func() (load, error) {
 		return pace(ctx, 200, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
-			name := fmt.Sprintf("usable-%d", i)
-			client, err := r.first.dynamic(busy, i)
-			if err != nil {
-				return 0, err
-			}
-			if _, err := client.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
-				return 0, err
-			}
-			return took(func() error {
-				return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-					code, _, err := r.second.do(ctx, i, http.MethodGet, path("root:"+organization+":"+name)+"/api/v1/namespaces/default", "")
-					if code != http.StatusOK {
-						mu.Lock()
-						wrong[code]++
-						mu.Unlock()
-					}
-					return code == http.StatusOK, err
-				})
-			})
+			return r.createUntilUsable(ctx, fmt.Sprintf("usable-%d", i), i, wrong)
 		})
 	})
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("created, until usable through another proxy, at %.0f of 200 a second: p99", l.perSecond)
-	r.add(limit(what, l.p99, 50*time.Millisecond),
+	const what = "created, until usable through another proxy, at %.0f of %d a second: p99"
+	r.add(limit(fmt.Sprintf(what, alone.perSecond, 5), alone.p99, 50*time.Millisecond),
+		row{What: "likewise: latencies", Unit: "1/s", Ours: alone.perSecond, OursLoad: latencyOf(alone)},
+		limit(fmt.Sprintf(what, l.perSecond, 200), l.p99, 50*time.Millisecond),
+		row{What: "likewise: latencies", Unit: "1/s", Ours: l.perSecond, OursLoad: latencyOf(l)},
 		spent.row("processor time of all processes for each of these workspaces", l),
 		row{
-			What: "responses 403 or 404 for these workspaces", Ours: float64(wrong[403] + wrong[404]), Budget: "0",
-			Met: wrong[403]+wrong[404] == 0,
+			What: "responses 403 or 404 for these workspaces", Ours: float64(wrong.codes[403] + wrong.codes[404]), Budget: "0",
+			Met: wrong.codes[403]+wrong.codes[404] == 0,
 		})
 	return nil
+}
+
+// refused counts the responses with which requests failed.
+type refused struct {
+	mu    sync.Mutex
+	codes map[int]int
+}
+
+func (r *refused) count(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.codes[code]++
+}
+
+// createUntilUsable creates a workspace through the first front proxy, and returns how long after that it can be used through the second.
+func (r *shardedRun) createUntilUsable(ctx context.Context, name string, i int, wrong *refused) (time.Duration, error) {
+	client, err := r.first.dynamic(busy, i)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := client.Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	return took(func() error {
+		return wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			code, _, err := r.second.do(ctx, i, http.MethodGet, path("root:"+organization+":"+name)+"/api/v1/namespaces/default", "")
+			if err == nil && code != http.StatusOK {
+				wrong.count(code)
+			}
+			return code == http.StatusOK, err
+		})
+	})
 }
 
 // elsewhere measures the creation of workspaces on another shard than that of their parent, beside creations on the same shard.
