@@ -81,6 +81,9 @@ func TestOnlyPeersOfAnAllowedKindCanMakeACall(t *testing.T) {
 		"no name":                   {authority.Certificate(t, "two", "kcp://shard"), apierrors.IsUnauthorized},
 		"a name that needs escapes": {authority.Certificate(t, "two", "kcp://shard/t%77o"), apierrors.IsUnauthorized},
 		"a query":                   {authority.Certificate(t, "two", shard+"?as=root"), apierrors.IsUnauthorized},
+		"a shard of upstream": {authority.Signed(t, &x509.Certificate{
+			Subject: pkix.Name{CommonName: "two", Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}), apierrors.IsUnauthorized},
 		"a certificate for servers": {authority.Signed(t, &x509.Certificate{
 			Subject: pkix.Name{CommonName: "two"}, URIs: authority.Peer(t, peers.Shard, "two").Leaf.URIs,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
