@@ -19,8 +19,8 @@ import (
 	"github.com/kcplane/kcp/test/sharded"
 )
 
-// usable measures how long after its acknowledgement a workspace can be used through another front proxy: of one at a time, which waits for no
-// other, and then of many.
+// usable measures how long after its acknowledgement a workspace can be used through another front proxy: of one at a time, which waits for
+// no other, and then of many.
 func (r *shardedRun) usable(ctx context.Context) error {
 	wrong := &refused{codes: map[int]int{}}
 	alone, err := pace(ctx, 5, 10*r.scale.slice, func(ctx context.Context, i int) (time.Duration, error) {
