@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,7 +65,7 @@ type fleet struct {
 	index     *feed.Index
 	authority *identity.Authority
 	shards    *shards
-	moves     *rate.Limiter
+	moves     *turns
 
 	// queue has the namespaces to decide on, and reported the objects whose status to write.
 	queue    workqueue.TypedRateLimitingInterface[feed.Namespace]
@@ -112,10 +111,8 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	f := &fleet{
-		options: options, config: config, provider: manager.GetClient(), shards: newShards(),
-		moves:    rate.NewLimiter(rate.Limit(float64(options.MovesPerMinute)/time.Minute.Seconds()), options.MovesPerMinute),
-		queue:    loop.NewQueue[feed.Namespace](),
-		reported: loop.NewQueue[object](),
+		options: options, config: config, provider: manager.GetClient(), shards: newShards(), moves: newTurns(options.MovesPerMinute),
+		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
 	uncached, err := client.New(config, client.Options{Scheme: scheme})

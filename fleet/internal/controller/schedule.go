@@ -38,13 +38,13 @@ func (f *fleet) followAssignments(ctx context.Context, from cache.Cache) error {
 		return err
 	}
 	registration, err := informer.AddEventHandler(loop.Handler(func(a *v1alpha1.Assignment, deleted bool) {
-		if deleted {
-			f.index.RemoveAssignment(a)
-		} else {
-			f.index.SetAssignment(a)
-		}
 		n := feed.Namespace{Endpoint: a.Spec.Endpoint, Workspace: a.Spec.Workspace, Name: a.Spec.Namespace}
 		f.queue.Add(n)
+		if deleted {
+			f.index.RemoveAssignment(a)
+		} else if !f.index.SetAssignment(a) {
+			return
+		}
 		for _, key := range f.index.Keys(n) {
 			f.reported.Add(object{n, key})
 		}
@@ -81,8 +81,10 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	if err != nil {
 		return 0, s.report(ctx, selected, n.Name, err.Error())
 	}
-	if d.Moves && !f.moves.Allow() {
-		d.Create, d.Again = nil, max(d.Again, time.Second)
+	if !d.Moves {
+		f.moves.forget(n)
+	} else if wait := f.moves.wait(n, snapshot.Now); wait > 0 {
+		d.Create, d.Again = nil, wait
 	}
 	if err := f.apply(ctx, n, snapshot.Assignments, d); err != nil {
 		return 0, err

@@ -10,8 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
@@ -50,10 +52,19 @@ func (s *shards) set(endpoint string, value *shard) {
 	s.running[endpoint] = value
 }
 
+// objects are the objects of the workspaces at one endpoint. Managers implement it.
+type objects interface {
+	GetConfig() *rest.Config
+	GetCache() cache.Cache
+	// GetClient returns a client that reads from the cache, and GetAPIReader one that reads from the server.
+	GetClient() client.Client
+	GetAPIReader() client.Reader
+}
+
 // shard has the objects of the workspaces at one endpoint.
 type shard struct {
 	fleet     *fleet
-	manager   ctrl.Manager
+	manager   objects
 	resources []resource
 }
 
@@ -140,7 +151,7 @@ func (s *shard) scheduleFor(ctx context.Context, o client.Object) {
 // scheduleIn enqueues the namespaces of the workspace in the context.
 func (s *shard) scheduleIn(ctx context.Context) {
 	list := &corev1.NamespaceList{}
-	if err := s.manager.GetCache().List(ctx, list); err != nil {
+	if err := s.manager.GetClient().List(ctx, list); err != nil {
 		ctrl.Log.Error(err, "Listing namespaces failed")
 		return
 	}
@@ -152,7 +163,7 @@ func (s *shard) scheduleIn(ctx context.Context) {
 // scheduleAll enqueues the namespaces of all workspaces with a placement.
 func (s *shard) scheduleAll(ctx context.Context) {
 	list := &v1alpha1.PlacementList{}
-	if err := s.manager.GetCache().List(workspaces.Everywhere(ctx), list); err != nil {
+	if err := s.manager.GetClient().List(workspaces.Everywhere(ctx), list); err != nil {
 		ctrl.Log.Error(err, "Listing placements failed")
 		return
 	}

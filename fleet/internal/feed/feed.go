@@ -27,12 +27,19 @@ type Feed struct {
 
 	// The lock of the index guards all below.
 
-	items map[string]*unstructured.Unstructured
+	// items are the workloads, by the name of their Assignment and by their own.
+	items map[string]map[string]item
 	// version is the resource version of the last change.
 	version uint64
 	log     []change
 	// more is closed at the next change.
 	more chan struct{}
+}
+
+// item is a workload with the key of its object. Nothing changes the workload after it has been added.
+type item struct {
+	key      Key
+	workload *unstructured.Unstructured
 }
 
 // change is one event of a watch.
@@ -43,28 +50,43 @@ type change struct {
 }
 
 func newFeed(x *Index, cluster string) *Feed {
-	return &Feed{index: x, cluster: cluster, items: map[string]*unstructured.Unstructured{}, version: x.first, more: make(chan struct{})}
+	return &Feed{index: x, cluster: cluster, items: map[string]map[string]item{}, version: x.first, more: make(chan struct{})}
 }
 
-// set adds, replaces or, with nil, removes a workload. The caller holds the lock.
-func (f *Feed) set(name string, w *unstructured.Unstructured) {
-	former := f.items[name]
-	if former == nil && w == nil {
-		return
-	}
-	kind := watch.Added
+// assignmentOf returns the name of the Assignment in the name of a workload.
+func assignmentOf(name string) string {
+	assignment, _, _ := strings.Cut(name, ".")
+	return assignment
+}
+
+// at returns a workload. The caller holds the lock.
+func (f *Feed) at(name string) (item, bool) {
+	i, ok := f.items[assignmentOf(name)][name]
+	return i, ok
+}
+
+// set adds, replaces or, with nil, removes the workload of an object. The caller holds the lock.
+func (f *Feed) set(name string, key Key, w *unstructured.Unstructured) {
+	former, exists := f.at(name)
+	kind, assignment := watch.Added, assignmentOf(name)
 	switch {
-	case w == nil:
-		kind = watch.Deleted
-		w = former.DeepCopy()
-		delete(f.items, name)
-	case former != nil && same(former, w):
+	case w == nil && !exists:
 		return
-	case former != nil:
-		kind = watch.Modified
-		fallthrough
+	case w == nil:
+		kind, w = watch.Deleted, former.workload.DeepCopy()
+		if delete(f.items[assignment], name); len(f.items[assignment]) == 0 {
+			delete(f.items, assignment)
+		}
+	case exists && same(former.workload, w):
+		return
 	default:
-		f.items[name] = w
+		if exists {
+			kind = watch.Modified
+		}
+		if f.items[assignment] == nil {
+			f.items[assignment] = map[string]item{}
+		}
+		f.items[assignment][name] = item{key, w}
 	}
 	f.version++
 	w.SetResourceVersion(strconv.FormatUint(f.version, 10))
@@ -91,55 +113,88 @@ func (f *Feed) notFound(name string) error {
 func (f *Feed) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
 	f.index.mu.Lock()
 	defer f.index.mu.Unlock()
-	if w := f.items[name]; w != nil {
-		return w.DeepCopy(), nil
+	if i, ok := f.at(name); ok {
+		return i.workload.DeepCopy(), nil
 	}
 	if !f.index.ready {
 		return nil, errUnknown()
 	}
-	assignment, _, _ := strings.Cut(name, ".")
-	if n, ok := f.index.assigned[assignment]; ok && !f.index.synced[n.Endpoint] && !f.index.draining(n, f.cluster) {
+	if n, ok := f.index.assigned[assignmentOf(name)]; ok && !f.index.synced[n.Endpoint] && !f.index.draining(n, f.cluster) {
 		return nil, errUnknown()
 	}
 	return nil, f.notFound(name)
 }
 
-// selector selects workloads by the options of a request.
-func selector(options metav1.ListOptions) (func(*unstructured.Unstructured) bool, error) {
+// selection selects workloads by the options of a request.
+type selection struct {
+	labels labels.Selector
+	fields fields.Selector
+}
+
+func selectionOf(options metav1.ListOptions) (selection, error) {
 	byLabel, err := labels.Parse(options.LabelSelector)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return selection{}, apierrors.NewBadRequest(err.Error())
 	}
 	byField, err := fields.ParseSelector(options.FieldSelector)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return selection{}, apierrors.NewBadRequest(err.Error())
 	}
-	return func(u *unstructured.Unstructured) bool {
-		return byLabel.Matches(labels.Set(u.GetLabels())) && byField.Matches(fields.Set{metav1.ObjectNameField: u.GetName()})
-	}, nil
+	return selection{byLabel, byField}, nil
+}
+
+func (s selection) matches(u *unstructured.Unstructured) bool {
+	return s.labels.Matches(labels.Set(u.GetLabels())) && s.fields.Matches(fields.Set{metav1.ObjectNameField: u.GetName()})
+}
+
+// selected returns the workloads that a selection matches. It looks only at those of an Assignment if the selection names one. The caller
+// holds the lock.
+func (f *Feed) selected(s selection) (list []*unstructured.Unstructured) {
+	add := func(items map[string]item) {
+		for _, i := range items {
+			if s.matches(i.workload) {
+				list = append(list, i.workload)
+			}
+		}
+	}
+	if assignment, ok := s.labels.RequiresExactMatch(assignmentLabel); ok {
+		add(f.items[assignment])
+		return list
+	}
+	for _, items := range f.items {
+		add(items)
+	}
+	return list
 }
 
 // List returns all workloads. It fails while the fleet does not know all objects.
 func (f *Feed) List(_ context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	selects, err := selector(options)
+	selects, err := selectionOf(options)
 	if err != nil {
 		return nil, err
 	}
-	f.index.mu.Lock()
-	defer f.index.mu.Unlock()
-	if !f.index.ready {
-		return nil, errUnknown()
+	selected, version, err := f.present(selects)
+	if err != nil {
+		return nil, err
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "WorkloadList",
 	}}
-	for _, w := range f.items {
-		if selects(w) {
-			list.Items = append(list.Items, *w.DeepCopy())
-		}
+	for _, w := range selected {
+		list.Items = append(list.Items, *w.DeepCopy())
 	}
-	list.SetResourceVersion(strconv.FormatUint(f.version, 10))
+	list.SetResourceVersion(strconv.FormatUint(version, 10))
 	return list, nil
+}
+
+// present returns the workloads of a selection, with the version of the feed.
+func (f *Feed) present(s selection) ([]*unstructured.Unstructured, uint64, error) {
+	f.index.mu.Lock()
+	defer f.index.mu.Unlock()
+	if !f.index.ready {
+		return nil, 0, errUnknown()
+	}
+	return f.selected(s), f.version, nil
 }
 
 // Update stores what the agent reports of a workload.
@@ -159,21 +214,15 @@ func (f *Feed) Update(
 func (f *Feed) report(u *unstructured.Unstructured) (n Namespace, key Key, w *unstructured.Unstructured, err error) {
 	f.index.mu.Lock()
 	defer f.index.mu.Unlock()
-	item := f.items[u.GetName()]
-	if item == nil {
+	i, ok := f.at(u.GetName())
+	if !ok {
 		return n, key, nil, f.notFound(u.GetName())
 	}
-	if v := u.GetResourceVersion(); v != "" && v != item.GetResourceVersion() {
+	if v := u.GetResourceVersion(); v != "" && v != i.workload.GetResourceVersion() {
 		return n, key, nil, apierrors.NewConflict(v1alpha1.Resource("workloads"), u.GetName(), fmt.Errorf("the workload has changed"))
 	}
-	assignment, _, _ := strings.Cut(u.GetName(), ".")
-	n = f.index.assigned[assignment]
+	n, key = f.index.assigned[assignmentOf(u.GetName())], i.key
 	c := f.index.at(n)
-	for key = range c.objects {
-		if nameOf(c.assignments[f.cluster], key) == u.GetName() {
-			break
-		}
-	}
 	r := Report{}
 	r.Status, _, _ = unstructured.NestedMap(u.Object, "status", "object")
 	r.Message, _, _ = unstructured.NestedString(u.Object, "status", "message")
@@ -181,8 +230,9 @@ func (f *Feed) report(u *unstructured.Unstructured) (n Namespace, key Key, w *un
 		c.reports[key] = map[string]Report{}
 	}
 	c.reports[key][f.cluster] = r
-	f.set(u.GetName(), c.workload(f.cluster, key, c.references()))
-	return n, key, f.items[u.GetName()].DeepCopy(), nil
+	f.index.project(c, f.cluster, key)
+	i, _ = f.at(u.GetName())
+	return n, key, i.workload.DeepCopy(), nil
 }
 
 // Create is not supported.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +31,10 @@ type content struct {
 	assignments map[string]*v1alpha1.Assignment
 	// reports are what the agents reported of each object, by cluster. They report again after a restart of the fleet.
 	reports map[Key]map[string]Report
+	// refers are the names of the secrets to which each object refers, and used counts the objects that refer to each secret. Each change
+	// of an object updates both, so that its cost does not depend on the other objects of the namespace.
+	refers map[Key]map[string]bool
+	used   map[string]int
 }
 
 // Report is the state of an object on one cluster.
@@ -86,6 +91,8 @@ func (x *Index) at(n Namespace) *content {
 			objects:     map[Key]*unstructured.Unstructured{},
 			assignments: map[string]*v1alpha1.Assignment{},
 			reports:     map[Key]map[string]Report{},
+			refers:      map[Key]map[string]bool{},
+			used:        map[string]int{},
 		}
 		x.namespaces[n] = c
 	}
@@ -108,17 +115,17 @@ func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructure
 		delete(c.objects, key)
 		delete(c.reports, key)
 	}
-	for cluster, a := range c.assignments {
-		if object == nil {
-			x.feed(cluster).set(nameOf(a, key), nil)
+	changed := append(c.refer(key, references(key, object)), key)
+	for cluster := range c.assignments {
+		for _, key := range changed {
+			x.project(c, cluster, key)
 		}
-		x.project(c, cluster) // the references to secrets may have changed
 	}
 	x.tidy(n)
 }
 
-// SetAssignment adds or replaces an Assignment.
-func (x *Index) SetAssignment(a *v1alpha1.Assignment) {
+// SetAssignment adds or replaces an Assignment. It reports whether the statuses that the workspace shows may be others now.
+func (x *Index) SetAssignment(a *v1alpha1.Assignment) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := namespaceOf(a)
@@ -127,8 +134,15 @@ func (x *Index) SetAssignment(a *v1alpha1.Assignment) {
 	}
 	x.assigned[a.Name] = n
 	c := x.at(n)
+	former := c.assignments[a.Spec.Cluster]
 	c.assignments[a.Spec.Cluster] = a
-	x.project(c, a.Spec.Cluster)
+	if former != nil && former.UID == a.UID && equality.Semantic.DeepEqual(former.Spec, a.Spec) {
+		return former.Status.Phase != a.Status.Phase // a report of the agent changes nothing that it sees
+	}
+	for key := range c.objects {
+		x.project(c, a.Spec.Cluster, key)
+	}
+	return true
 }
 
 // RemoveAssignment removes an Assignment.
@@ -143,8 +157,9 @@ func (x *Index) RemoveAssignment(a *v1alpha1.Assignment) {
 
 func (x *Index) remove(n Namespace, cluster string) {
 	c := x.namespaces[n]
-	for key := range c.objects {
-		x.feed(cluster).set(nameOf(c.assignments[cluster], key), nil)
+	f := x.feed(cluster)
+	for name, w := range f.items[c.assignments[cluster].Name] {
+		f.set(name, w.key, nil)
 	}
 	delete(c.assignments, cluster)
 	for _, reports := range c.reports {
@@ -184,12 +199,9 @@ func namespaceOf(a *v1alpha1.Assignment) Namespace {
 	return Namespace{a.Spec.Endpoint, a.Spec.Workspace, a.Spec.Namespace}
 }
 
-// project updates the feed of a cluster with all objects of a namespace.
-func (x *Index) project(c *content, cluster string) {
-	a, used := c.assignments[cluster], c.references()
-	for key := range c.objects {
-		x.feed(cluster).set(nameOf(a, key), c.workload(cluster, key, used))
-	}
+// project updates the feed of a cluster with an object of a namespace.
+func (x *Index) project(c *content, cluster string, key Key) {
+	x.feed(cluster).set(nameOf(c.assignments[cluster], key), key, c.workload(cluster, key))
 }
 
 func (x *Index) feed(cluster string) *Feed {

@@ -17,7 +17,7 @@ import (
 // follower is a watch of a feed: a position in its log, so that a slow client holds back nothing.
 type follower struct {
 	feed    *Feed
-	selects func(*unstructured.Unstructured) bool
+	selects selection
 	results chan watch.Event
 	stop    context.CancelFunc
 }
@@ -30,7 +30,7 @@ func (w *follower) Stop() { w.stop() }
 
 // Watch returns the changes after a resource version. Without one, it starts with the present workloads.
 func (f *Feed) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	selects, err := selector(options)
+	selects, err := selectionOf(options)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +43,8 @@ func (f *Feed) Watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	from := f.version
 	var first []watch.Event
 	if v := options.ResourceVersion; initial || v == "" || v == "0" {
-		for _, item := range f.items {
-			if selects(item) {
-				first = append(first, watch.Event{Type: watch.Added, Object: item.DeepCopy()})
-			}
+		for _, w := range f.selected(selects) {
+			first = append(first, watch.Event{Type: watch.Added, Object: w})
 		}
 	} else if from, err = strconv.ParseUint(v, 10, 64); err != nil {
 		return nil, apierrors.NewBadRequest("resourceVersion: " + err.Error())
@@ -73,6 +71,9 @@ func (w *follower) run(ctx context.Context, from uint64, events []watch.Event) {
 	defer close(w.results)
 	for {
 		for _, e := range events {
+			if e.Type != watch.Error {
+				e.Object = e.Object.DeepCopyObject() // what the feed holds never changes
+			}
 			select {
 			case w.results <- e:
 			case <-ctx.Done():
@@ -96,7 +97,7 @@ func (w *follower) run(ctx context.Context, from uint64, events []watch.Event) {
 }
 
 // since returns the events after a version, the version after them, and a channel that is closed at the next change.
-func (f *Feed) since(from uint64, selects func(*unstructured.Unstructured) bool) ([]watch.Event, uint64, <-chan struct{}) {
+func (f *Feed) since(from uint64, selects selection) ([]watch.Event, uint64, <-chan struct{}) {
 	f.index.mu.Lock()
 	defer f.index.mu.Unlock()
 	oldest := f.version
@@ -109,9 +110,9 @@ func (f *Feed) since(from uint64, selects func(*unstructured.Unstructured) bool)
 		return []watch.Event{{Type: watch.Error, Object: gone}}, from, nil
 	}
 	var events []watch.Event
-	for _, c := range f.log {
-		if c.version > from && selects(c.object) {
-			events = append(events, watch.Event{Type: c.kind, Object: c.object.DeepCopy()})
+	for _, c := range f.log[uint64(len(f.log))-(f.version-from):] { // each version has one change
+		if selects.matches(c.object) {
+			events = append(events, watch.Event{Type: c.kind, Object: c.object})
 		}
 	}
 	return events, f.version, f.more

@@ -33,16 +33,15 @@ func isPlain(key Key) bool {
 	return key.Resource.Group == "" && (key.Resource.Resource == configMaps || key.Resource.Resource == secrets)
 }
 
-// workload returns an object as the agent of a cluster sees it, or nil if it does not exist there. used are the secrets that objects
-// of the namespace refer to.
-func (c *content) workload(cluster string, key Key, used map[string]bool) *unstructured.Unstructured {
+// workload returns an object as the agent of a cluster sees it, or nil if it does not exist there.
+func (c *content) workload(cluster string, key Key) *unstructured.Unstructured {
 	a, object := c.assignments[cluster], c.objects[key]
 	if object == nil || a.Spec.Draining || object.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	switch {
 	case key.Resource.Group != "":
-	case key.Resource.Resource == secrets && (!used[key.Name] || isToken(object)):
+	case key.Resource.Resource == secrets && (c.used[key.Name] == 0 || isToken(object)):
 		return nil
 	case key.Resource.Resource == configMaps && key.Name == rootCA:
 		return nil
@@ -114,15 +113,44 @@ func texts(m map[string]string) map[string]any {
 	return out
 }
 
-// references returns the names of the secrets to which objects of the namespace refer.
-func (c *content) references() map[string]bool {
+// references returns the names of the secrets to which an object refers.
+func references(key Key, object *unstructured.Unstructured) map[string]bool {
 	used := map[string]bool{}
-	for key, object := range c.objects {
-		if !isPlain(key) && object.GetDeletionTimestamp() == nil {
-			collect(object.Object["spec"], used)
-		}
+	if object != nil && !isPlain(key) && object.GetDeletionTimestamp() == nil {
+		collect(object.Object["spec"], used)
 	}
 	return used
+}
+
+// refer records the secrets to which an object refers, and returns those whose first reference appeared or whose last one disappeared.
+func (c *content) refer(key Key, names map[string]bool) (changed []Key) {
+	former := c.refers[key]
+	for name := range names {
+		if former[name] {
+			continue
+		}
+		if c.used[name]++; c.used[name] == 1 {
+			changed = append(changed, secretKey(name))
+		}
+	}
+	for name := range former {
+		if names[name] {
+			continue
+		}
+		if c.used[name]--; c.used[name] == 0 {
+			delete(c.used, name)
+			changed = append(changed, secretKey(name))
+		}
+	}
+	c.refers[key] = names
+	if len(names) == 0 {
+		delete(c.refers, key)
+	}
+	return changed
+}
+
+func secretKey(name string) Key {
+	return Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: secrets}, Name: name}
 }
 
 // collect adds the secrets that a value refers to by the names that fields for this have in the types of Kubernetes.
