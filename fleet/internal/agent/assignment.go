@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -184,7 +185,7 @@ func (s *syncer) ensureNamespace(ctx context.Context, a *v1alpha1.Assignment, us
 	if level == "" {
 		level = "restricted"
 	}
-	live, err := s.local.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	live, err := s.namespace(ctx, name)
 	if apierrors.IsNotFound(err) {
 		live, err = s.local.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
@@ -204,7 +205,27 @@ func (s *syncer) ensureNamespace(ctx context.Context, a *v1alpha1.Assignment, us
 	if err := s.ensureMetadata(ctx, live, level, used); err != nil {
 		return err
 	}
-	return s.ensureGuards(ctx, a, name, cluster.Spec.Quota)
+	quota := cluster.Spec.Quota
+	if len(quota) == 0 {
+		quota = defaultQuota()
+	}
+	if s.guards.are(live.UID, quota, time.Now()) {
+		return nil
+	}
+	if err := s.ensureGuards(ctx, a, name, quota); err != nil {
+		return err
+	}
+	s.guards.remember(live.UID, quota, time.Now())
+	return nil
+}
+
+// namespace returns a namespace of the cluster. A cached one is good enough: the cluster refuses to write into one that the agent has not
+// created.
+func (s *syncer) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	if _, cached, err := stored[corev1.Namespace](s.namespaces, name); err == nil && cached != nil {
+		return cached, nil
+	}
+	return s.local.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 }
 
 // ensureMetadata sets the level of pod security, and records a resource.
@@ -242,9 +263,6 @@ func defaultQuota() corev1.ResourceList {
 // ensureGuards applies a ResourceQuota, and a NetworkPolicy that admits traffic from the same workspace namespace and from outside of the
 // namespaces of workspaces.
 func (s *syncer) ensureGuards(ctx context.Context, a *v1alpha1.Assignment, namespace string, quota corev1.ResourceList) error {
-	if len(quota) == 0 {
-		quota = defaultQuota()
-	}
 	metadata := metav1.ObjectMeta{Name: guard, Namespace: namespace, Annotations: map[string]string{ownerAnnotation: s.owner(a.Name)}}
 	none := []metav1.LabelSelectorRequirement{{Key: v1alpha1.ClusterLabel, Operator: metav1.LabelSelectorOpDoesNotExist}}
 	for gvr, object := range map[schema.GroupVersionResource]any{

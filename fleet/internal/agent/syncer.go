@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/loop"
@@ -36,7 +37,9 @@ const (
 	resourcesAnnotation = "fleet.kcp.io/resources"
 	// byWorkload is the index of objects by the name of their workload.
 	byWorkload = "workload"
-	workers    = 4
+	// byAssignment is the index of workloads by the name of their assignment.
+	byAssignment = "assignment"
+	workers      = 4
 )
 
 var (
@@ -69,12 +72,25 @@ type syncer struct {
 	// localFactory has informers of what the agent has created on the cluster.
 	localFactory dynamicinformer.DynamicSharedInformerFactory
 
+	guards  guards
+	applied applied
+	// patience is how long the first objects of a resource wait until the resource is watched.
+	patience time.Duration
+
 	mu      sync.Mutex // guards watched
-	watched map[schema.GroupVersionResource]cache.SharedIndexInformer
+	watched map[schema.GroupVersionResource]watched
+}
+
+// watched is a resource of the cluster that the agent watches.
+type watched struct {
+	informer cache.SharedIndexInformer
+	since    time.Time
 }
 
 func newSyncer(a *Agent, fleet dynamic.Interface) *syncer {
-	s := &syncer{Agent: a, fleet: fleet, watched: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, queue: loop.NewQueue[item]()}
+	s := &syncer{
+		Agent: a, fleet: fleet, queue: loop.NewQueue[item](), watched: map[schema.GroupVersionResource]watched{}, patience: 2 * time.Second,
+	}
 	s.localFactory = dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.localAny, 0, metav1.NamespaceAll,
 		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ClusterLabel + "=" + a.options.Cluster })
 	return s
@@ -90,41 +106,16 @@ func stripManagedFields(o any) (any, error) {
 // run works until ctx ends.
 func (s *syncer) run(ctx context.Context) error {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.fleet, 0)
-	s.workloads, s.assignments = factory.ForResource(workloadResource).Informer(), factory.ForResource(assignmentResource).Informer()
-	s.clusters = factory.ForResource(clusterResource).Informer()
-	s.namespaces = s.localFactory.ForResource(namespaceResource).Informer()
-	handlers := map[cache.SharedIndexInformer]func(*unstructured.Unstructured, bool){
-		s.workloads: func(u *unstructured.Unstructured, _ bool) {
-			s.queue.Add(item{false, u.GetName()})
-			s.queue.Add(item{true, assignmentOf(u.GetName())})
-		},
-		s.assignments: func(u *unstructured.Unstructured, _ bool) { s.assignmentChanged(u.GetName()) },
-		s.namespaces: func(u *unstructured.Unstructured, _ bool) {
-			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
-		},
-		s.clusters: func(*unstructured.Unstructured, bool) {
-			for _, name := range s.assignments.GetStore().ListKeys() {
-				s.queue.Add(item{true, name}) // the guard rails may have changed
-			}
-		},
-	}
-	synced := make([]cache.InformerSynced, 0, len(handlers))
-	for informer, changed := range handlers {
-		_ = informer.SetTransform(stripManagedFields)
-		registration, err := informer.AddEventHandler(loop.Handler(changed))
-		if err != nil {
-			return err
-		}
-		synced = append(synced, registration.HasSynced)
+	synced, err := s.follow(factory)
+	if err != nil {
+		return err
 	}
 	factory.Start(ctx.Done())
 	s.localFactory.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
-	if err := s.watchFormer(ctx); err != nil {
-		return err
-	}
+	s.watchFormer(ctx)
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() { _ = loop.Work(ctx, s.queue, s.reconcile) })
@@ -137,6 +128,67 @@ func (s *syncer) run(ctx context.Context) error {
 	return nil
 }
 
+// follow enqueues what changes at the fleet, and the namespaces that change on the cluster.
+func (s *syncer) follow(factory dynamicinformer.DynamicSharedInformerFactory) (synced []cache.InformerSynced, err error) {
+	s.workloads, s.assignments = factory.ForResource(workloadResource).Informer(), factory.ForResource(assignmentResource).Informer()
+	s.clusters = factory.ForResource(clusterResource).Informer()
+	s.namespaces = s.localFactory.ForResource(namespaceResource).Informer()
+	if err := s.workloads.AddIndexers(cache.Indexers{byAssignment: func(o any) ([]string, error) {
+		u, err := meta.Accessor(o)
+		if err != nil {
+			return nil, err
+		}
+		return []string{assignmentOf(u.GetName())}, nil
+	}}); err != nil {
+		return nil, err
+	}
+	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		s.workloads: loop.Handler(func(u *unstructured.Unstructured, _ bool) {
+			s.queue.Add(item{false, u.GetName()})
+			s.queue.Add(item{true, assignmentOf(u.GetName())})
+		}),
+		s.assignments: onNewGeneration(s.assignmentChanged, func(name string) { s.queue.Add(item{true, name}) }),
+		s.namespaces: loop.Handler(func(u *unstructured.Unstructured, deleted bool) {
+			if deleted {
+				s.guards.forget(u.GetUID())
+			}
+			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
+		}),
+		s.clusters: onNewGeneration(func(string) {
+			for _, name := range s.assignments.GetStore().ListKeys() {
+				s.queue.Add(item{true, name}) // the guard rails may have changed
+			}
+		}, func(string) {}),
+	}
+	for informer, handler := range handlers {
+		_ = informer.SetTransform(stripManagedFields)
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	return synced, nil
+}
+
+// onNewGeneration returns a handler that calls changed with the name of an object that appears, disappears or has another spec, and status
+// with that of one whose status has changed.
+func onNewGeneration(changed, status func(name string)) cache.ResourceEventHandler {
+	all := loop.Handler(func(u *unstructured.Unstructured, _ bool) { changed(u.GetName()) })
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { all.OnAdd(o, false) }, DeleteFunc: all.OnDelete,
+		UpdateFunc: func(former, o any) {
+			before, ok := former.(*unstructured.Unstructured)
+			after, isObject := o.(*unstructured.Unstructured)
+			if ok && isObject && before.GetUID() == after.GetUID() && before.GetGeneration() == after.GetGeneration() {
+				status(after.GetName())
+				return
+			}
+			all.OnUpdate(former, o)
+		},
+	}
+}
+
 // assignmentOf returns the name of the assignment in the name of a workload.
 func assignmentOf(workload string) string {
 	name, _, _ := strings.Cut(workload, ".")
@@ -146,15 +198,14 @@ func assignmentOf(workload string) string {
 // assignmentChanged enqueues an assignment with its workloads.
 func (s *syncer) assignmentChanged(name string) {
 	s.queue.Add(item{true, name})
-	for _, key := range s.workloads.GetStore().ListKeys() {
-		if assignmentOf(key) == name {
-			s.queue.Add(item{false, key})
-		}
+	for _, workload := range s.sortedNames(name) {
+		s.queue.Add(item{false, workload})
 	}
 }
 
 // watchFormer watches the resources that former processes of the agent created, to find what must be deleted.
-func (s *syncer) watchFormer(ctx context.Context) error {
+func (s *syncer) watchFormer(ctx context.Context) {
+	former := map[schema.GroupVersionResource]bool{}
 	for _, o := range s.namespaces.GetStore().List() {
 		namespace, ok := o.(*unstructured.Unstructured)
 		if !ok {
@@ -163,52 +214,71 @@ func (s *syncer) watchFormer(ctx context.Context) error {
 		s.queue.Add(item{true, assignmentOf(namespace.GetLabels()[workloadLabel])})
 		for _, text := range resourcesOf(namespace) {
 			if resource, _ := schema.ParseResourceArg(text); resource != nil {
-				if _, err := s.watch(ctx, *resource); err != nil {
-					return err
-				}
+				former[*resource] = true
 			}
 		}
 	}
-	return nil
+	var synced []cache.InformerSynced
+	for resource := range former {
+		if w, err := s.start(ctx, resource); err == nil {
+			synced = append(synced, w.informer.HasSynced)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, 5*s.patience)
+	defer cancel()
+	if !cache.WaitForCacheSync(limited.Done(), synced...) {
+		ctrl.Log.Info("Continuing without some resources that the agent has created objects of", "resources", fmt.Sprint(former))
+	}
 }
 
 func resourcesOf(namespace *unstructured.Unstructured) []string {
 	return strings.FieldsFunc(namespace.GetAnnotations()[resourcesAnnotation], func(r rune) bool { return r == ',' })
 }
 
-// watch returns the informer of a resource on the cluster, after it has synced.
-func (s *syncer) watch(ctx context.Context, resource schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
+// start starts to watch a resource on the cluster.
+func (s *syncer) start(ctx context.Context, resource schema.GroupVersionResource) (watched, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	informer := s.watched[resource]
-	if informer == nil {
-		informer = s.localFactory.ForResource(resource).Informer()
-		_ = informer.SetTransform(stripManagedFields)
-		err := informer.AddIndexers(cache.Indexers{byWorkload: func(o any) ([]string, error) {
-			u, err := meta.Accessor(o)
-			if err != nil {
-				return nil, err
-			}
-			return []string{u.GetLabels()[workloadLabel]}, nil
-		}})
+	if w, ok := s.watched[resource]; ok {
+		return w, nil
+	}
+	informer := s.localFactory.ForResource(resource).Informer()
+	_ = informer.SetTransform(stripManagedFields)
+	err := informer.AddIndexers(cache.Indexers{byWorkload: func(o any) ([]string, error) {
+		u, err := meta.Accessor(o)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := informer.AddEventHandler(loop.Handler(func(u *unstructured.Unstructured, _ bool) {
-			s.queue.Add(item{false, u.GetLabels()[workloadLabel]})
-			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
-		})); err != nil {
-			return nil, err
-		}
-		s.watched[resource] = informer
-		s.localFactory.Start(ctx.Done())
+		return []string{u.GetLabels()[workloadLabel]}, nil
+	}})
+	if err != nil {
+		return watched{}, err
 	}
-	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+	if _, err := informer.AddEventHandler(loop.Handler(func(u *unstructured.Unstructured, _ bool) {
+		s.queue.Add(item{false, u.GetLabels()[workloadLabel]})
+		s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
+	})); err != nil {
+		return watched{}, err
+	}
+	w := watched{informer, time.Now()}
+	s.watched[resource] = w
+	s.localFactory.Start(ctx.Done())
+	return w, nil
+}
+
+// watch watches a resource on the cluster. It fails if the objects of the resource are not known: then the cluster does not serve it, and
+// other objects do not wait for this.
+func (s *syncer) watch(ctx context.Context, resource schema.GroupVersionResource) error {
+	w, err := s.start(ctx, resource)
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithDeadline(ctx, w.since.Add(s.patience))
 	defer cancel()
-	if !cache.WaitForCacheSync(limited.Done(), informer.HasSynced) {
-		return nil, fmt.Errorf("the cluster does not serve %s, or the agent may not watch it", resource.String())
+	if !w.informer.HasSynced() && !cache.WaitForCacheSync(limited.Done(), w.informer.HasSynced) {
+		return fmt.Errorf("the cluster does not serve %s, or the agent may not watch it", resource.GroupResource())
 	}
-	return informer, nil
+	return nil
 }
 
 // existing returns the objects on the cluster that the agent created for a workload, by resource.
@@ -216,8 +286,8 @@ func (s *syncer) existing(workload string) map[schema.GroupVersionResource][]*un
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[schema.GroupVersionResource][]*unstructured.Unstructured{}
-	for resource, informer := range s.watched {
-		objects, err := informer.GetIndexer().ByIndex(byWorkload, workload)
+	for resource, w := range s.watched {
+		objects, err := w.informer.GetIndexer().ByIndex(byWorkload, workload)
 		if err != nil {
 			continue
 		}
@@ -265,11 +335,10 @@ func stored[T any](informer cache.SharedIndexInformer, name string) (*unstructur
 }
 
 // sortedNames returns the names of workloads of an assignment.
-func (s *syncer) sortedNames(assignment string) (names []string) {
-	for _, key := range s.workloads.GetStore().ListKeys() {
-		if assignmentOf(key) == assignment {
-			names = append(names, key)
-		}
+func (s *syncer) sortedNames(assignment string) []string {
+	names, err := s.workloads.GetIndexer().IndexKeys(byAssignment, assignment)
+	if err != nil {
+		return nil // the index exists
 	}
 	slices.Sort(names)
 	return names

@@ -48,6 +48,7 @@ func (s *syncer) reconcileWorkload(ctx context.Context, name string) error {
 
 // remove deletes what the agent created for a workload that does not exist any more.
 func (s *syncer) remove(ctx context.Context, name string) error {
+	s.applied.forget(name)
 	existing := s.existing(name)
 	if len(existing) == 0 {
 		return nil
@@ -110,12 +111,16 @@ func (s *syncer) apply(ctx context.Context, w *v1alpha1.Workload, a *v1alpha1.As
 	if err != nil {
 		return nil, err
 	}
+	if cached := s.existing(w.Name)[resource]; len(cached) == 1 && s.applied.is(w.Name, desired, cached[0]) {
+		return statusOf(cached[0], w.Spec.Generation), nil
+	}
 	if err := s.ensureNamespace(ctx, a, &resource); err != nil {
 		return nil, err
 	}
-	if _, err := s.watch(ctx, resource); err != nil {
+	if err := s.watch(ctx, resource); err != nil {
 		return nil, err
 	}
+	wanted := fingerprint(desired)
 	client := s.localAny.Resource(resource).Namespace(desired.GetNamespace())
 	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
 	switch {
@@ -133,6 +138,7 @@ func (s *syncer) apply(ctx context.Context, w *v1alpha1.Workload, a *v1alpha1.As
 	if err != nil {
 		return nil, err
 	}
+	s.applied.remember(w.Name, wanted, live)
 	return statusOf(live, w.Spec.Generation), nil
 }
 
