@@ -17,8 +17,12 @@ const (
 	BreakBeforeMake = "BreakBeforeMake"
 )
 
-// PlacementScheduled is the condition of a Placement whose namespaces all have a cluster.
-const PlacementScheduled = "Scheduled"
+const (
+	// PlacementScheduled is the condition of a Placement whose namespaces all have a cluster that fits.
+	PlacementScheduled = "Scheduled"
+	// PlacementApplied is the condition of a Placement whose clusters have accepted all objects.
+	PlacementApplied = "Applied"
+)
 
 // NotReadyTaint is the key of the taint NoExecute of each cluster that is not ready. Placements that tolerate it for a limited time
 // move to another cluster after that time; all others stay.

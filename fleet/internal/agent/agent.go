@@ -32,7 +32,7 @@ const (
 	// pause between two attempts.
 	pause = 2 * time.Second
 	// requests a second to the cluster, and as a burst.
-	rateLimit, burst = 50, 100
+	rateLimit, burst = 100, 200
 )
 
 // Options configure an agent.

@@ -152,25 +152,50 @@ func reports(u *unstructured.Unstructured, status map[string]any) bool {
 
 // clear removes the namespace of an assignment, and returns what it waits for, or "" when nothing is left.
 func (s *syncer) clear(ctx context.Context, assignment string) (string, error) {
-	list, err := s.local.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: workloadLabel + "=" + assignment})
+	namespaces, err := s.namespacesOf(ctx, assignment)
 	if err != nil {
 		return "", err
 	}
-	for i := range list.Items {
-		namespace := &list.Items[i]
-		if namespace.Annotations[ownerAnnotation] != s.owner(assignment) {
+	for _, namespace := range namespaces {
+		if namespace.GetAnnotations()[ownerAnnotation] != s.owner(assignment) {
 			continue
 		}
-		if namespace.DeletionTimestamp == nil {
-			ctrl.Log.Info("Deleting namespace", "namespace", namespace.Name)
-			options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &namespace.UID}}
-			if err := s.local.CoreV1().Namespaces().Delete(ctx, namespace.Name, options); err != nil && !apierrors.IsNotFound(err) {
+		if namespace.GetDeletionTimestamp() == nil {
+			ctrl.Log.Info("Deleting namespace", "namespace", namespace.GetName())
+			uid := namespace.GetUID()
+			options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+			if err := s.local.CoreV1().Namespaces().Delete(ctx, namespace.GetName(), options); err != nil && !apierrors.IsNotFound(err) {
 				return "", err
 			}
 		}
-		return fmt.Sprintf("namespace %s is being deleted", namespace.Name), nil
+		return fmt.Sprintf("namespace %s is being deleted", namespace.GetName()), nil
 	}
 	return "", nil
+}
+
+// namespacesOf returns the namespaces of the cluster with the label of an assignment. It relies on the cache only for those that exist:
+// the cluster confirms that there is none.
+func (s *syncer) namespacesOf(ctx context.Context, assignment string) (found []metav1.Object, err error) {
+	cached, err := s.namespaces.GetIndexer().ByIndex(byWorkload, assignment)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range cached {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			found = append(found, u)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	list, err := s.local.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: workloadLabel + "=" + assignment})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, nil
 }
 
 // ensureNamespace creates the namespace of an assignment with its guard rails. used is a resource that the agent is about to create in

@@ -49,6 +49,15 @@ var (
 	namespaceResource  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
+// workloadIndex finds the objects that the agent has created.
+var workloadIndex = cache.Indexers{byWorkload: func(o any) ([]string, error) {
+	u, err := meta.Accessor(o)
+	if err != nil {
+		return nil, err
+	}
+	return []string{u.GetLabels()[workloadLabel]}, nil
+}}
+
 // item is something to reconcile: a workload, or an assignment.
 type item struct {
 	assignment bool
@@ -140,6 +149,9 @@ func (s *syncer) follow(factory dynamicinformer.DynamicSharedInformerFactory) (s
 		}
 		return []string{assignmentOf(u.GetName())}, nil
 	}}); err != nil {
+		return nil, err
+	}
+	if err := s.namespaces.AddIndexers(workloadIndex); err != nil {
 		return nil, err
 	}
 	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
@@ -244,14 +256,7 @@ func (s *syncer) start(ctx context.Context, resource schema.GroupVersionResource
 	}
 	informer := s.localFactory.ForResource(resource).Informer()
 	_ = informer.SetTransform(stripManagedFields)
-	err := informer.AddIndexers(cache.Indexers{byWorkload: func(o any) ([]string, error) {
-		u, err := meta.Accessor(o)
-		if err != nil {
-			return nil, err
-		}
-		return []string{u.GetLabels()[workloadLabel]}, nil
-	}})
-	if err != nil {
+	if err := informer.AddIndexers(workloadIndex); err != nil {
 		return watched{}, err
 	}
 	if _, err := informer.AddEventHandler(loop.Handler(func(u *unstructured.Unstructured, _ bool) {

@@ -66,6 +66,7 @@ type fleet struct {
 	authority *identity.Authority
 	shards    *shards
 	moves     *turns
+	problems  *problems
 
 	// queue has the namespaces to decide on, and reported the objects whose status to write.
 	queue    workqueue.TypedRateLimitingInterface[feed.Namespace]
@@ -112,7 +113,8 @@ func Run(ctx context.Context, options Options) error {
 	}
 	f := &fleet{
 		options: options, config: config, provider: manager.GetClient(), shards: newShards(), moves: newTurns(options.MovesPerMinute),
-		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
+		problems: newProblems(),
+		queue:    loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
 	uncached, err := client.New(config, client.Options{Scheme: scheme})

@@ -3,7 +3,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -73,13 +71,16 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	if err := f.provider.List(ctx, list); err != nil {
 		return 0, err
 	}
-	snapshot := placement.Snapshot{Key: n.Workspace + "/" + n.Name, Clusters: list.Items, Assignments: f.index.Assignments(n), Now: time.Now()}
+	snapshot := placement.Snapshot{
+		Key: n.Workspace + "/" + n.Name, Clusters: list.Items, Assignments: f.index.Assignments(n), BoundClaim: f.index.BoundClaim(n),
+		Now: time.Now(),
+	}
 	if selected != nil {
 		snapshot.Placement = &selected.Spec
 	}
 	d, err := placement.Decide(snapshot)
 	if err != nil {
-		return 0, s.report(ctx, selected, n.Name, err.Error())
+		return 0, s.report(ctx, scheduled, n, "", selected, problem{"NoClusterFits", err.Error()})
 	}
 	if !d.Moves {
 		f.moves.forget(n)
@@ -89,7 +90,14 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	if err := f.apply(ctx, n, snapshot.Assignments, d); err != nil {
 		return 0, err
 	}
-	return d.Again, s.report(ctx, selected, n.Name, d.Unscheduled)
+	found := problem{}
+	switch {
+	case d.Unscheduled != "":
+		found = problem{"NoClusterFits", d.Unscheduled}
+	case d.Pinned != "":
+		found = problem{"VolumeBound", d.Pinned}
+	}
+	return d.Again, s.report(ctx, scheduled, n, "", selected, found)
 }
 
 // placementOf returns the first placement of the workspace in the context that selects a namespace, or nil.
@@ -183,34 +191,15 @@ func (f *fleet) create(ctx context.Context, a *v1alpha1.Assignment) error {
 	return f.provider.Update(ctx, former)
 }
 
-// report writes the condition Scheduled of a placement. It is False as long as one of its namespaces has no cluster.
-func (s *shard) report(ctx context.Context, p *v1alpha1.Placement, namespace, problem string) error {
-	if p == nil {
-		return nil
-	}
-	condition := metav1.Condition{Type: v1alpha1.PlacementScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled",
-		Message: "all namespaces have a cluster", ObservedGeneration: p.Generation}
-	former := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementScheduled)
-	if problem != "" {
-		condition.Status, condition.Reason = metav1.ConditionFalse, "NoClusterFits"
-		condition.Message = fmt.Sprintf("namespace %q: %s", namespace, problem)
-	} else if former != nil && former.Status == metav1.ConditionFalse && former.ObservedGeneration == p.Generation &&
-		!strings.HasPrefix(former.Message, fmt.Sprintf("namespace %q: ", namespace)) {
-		return nil // another namespace has no cluster
-	}
-	updated := p.DeepCopy()
-	if !meta.SetStatusCondition(&updated.Status.Conditions, condition) {
-		return nil
-	}
-	return s.manager.GetClient().Status().Patch(ctx, updated, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}))
-}
-
 // writeStatus writes the status of an object in its workspace: what its clusters report.
 func (f *fleet) writeStatus(ctx context.Context, o object) (time.Duration, error) {
 	s := f.shards.at(o.Endpoint)
-	known, assignments, reports := f.index.Reports(o.Namespace, o.Key)
-	if s == nil || known == nil {
+	if s == nil {
 		return 0, nil
+	}
+	known, assignments, reports := f.index.Reports(o.Namespace, o.Key)
+	if err := s.reportRefused(ctx, o, reports); err != nil || known == nil {
+		return 0, err
 	}
 	status := statusOf(o.Key, assignments, reports)
 	former, _, _ := unstructured.NestedMap(known.Object, "status")

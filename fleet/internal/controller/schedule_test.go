@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
@@ -140,4 +142,89 @@ func BenchmarkDecisionWithTenThousandAssignments(b *testing.B) {
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+func TestABoundVolumeKeepsANamespaceAndThePlacementSaysSo(t *testing.T) {
+	i := install(t, []client.Object{readyCluster("east"), readyCluster("west")}, []client.Object{userNamespace("shop"), anywhere()})
+	i.change(t, "west", func(c *v1alpha1.Cluster) { c.Spec.Cordon = true })
+	i.decide(t, "shop")
+	i.agentReports(t, "shop", "east", v1alpha1.AssignmentReady)
+	claim := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+		"spec": map[string]any{"accessModes": []any{"ReadWriteOnce"}}, "status": map[string]any{"phase": "Bound"}}}
+	key := feed.Key{Resource: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Name: "data"}
+	i.index.SetObject(i.w.in("shop"), key, claim)
+	i.change(t, "west", func(c *v1alpha1.Cluster) { c.Spec.Cordon = false })
+	i.change(t, "east", func(c *v1alpha1.Cluster) { c.Spec.Drain = true })
+	if diff := cmp.Diff(map[string]string{"east": "Ready"}, i.decide(t, "shop")); diff != "" {
+		t.Errorf("assignments (-want +got):\n%s", diff)
+	}
+	if c := i.scheduled(t); c.Status != metav1.ConditionFalse || c.Reason != "VolumeBound" || !strings.Contains(c.Message, `Claim "data"`) {
+		t.Errorf("the condition is %v", c)
+	}
+	i.index.SetObject(i.w.in("shop"), key, nil)
+	if diff := cmp.Diff(map[string]string{"east": "Ready", "west": ""}, i.decide(t, "shop")); diff != "" {
+		t.Errorf("assignments after the claim was deleted (-want +got):\n%s", diff)
+	}
+	if c := i.scheduled(t); c.Status != metav1.ConditionTrue {
+		t.Errorf("the condition is %v", c)
+	}
+}
+
+func TestAPlacementShowsWhatAClusterRefuses(t *testing.T) {
+	i := install(t, []client.Object{readyCluster("east")}, []client.Object{userNamespace("a"), userNamespace("b"), anywhere()})
+	key := feed.Key{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Name: "settings"}
+	refuse := func(namespace, message string) {
+		t.Helper()
+		list, err := i.index.Feed("east").List(t.Context(), metav1.ListOptions{
+			LabelSelector: "fleet.kcp.io/assignment=" + feed.AssignmentName("w", namespace, "east"),
+		})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("%d workloads: %v", len(list.Items), err)
+		}
+		u := &list.Items[0]
+		u.Object["status"] = map[string]any{"message": message}
+		if _, err := i.index.Feed("east").Update(t.Context(), u, metav1.UpdateOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.writeStatus(t.Context(), object{i.w.in(namespace), key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := func() string {
+		t.Helper()
+		p := &v1alpha1.Placement{}
+		if err := i.w.Get(t.Context(), client.ObjectKey{Name: "all"}, p); err != nil {
+			t.Fatal(err)
+		}
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementApplied)
+		if c == nil {
+			return ""
+		}
+		return string(c.Status) + " " + c.Message
+	}
+	for _, namespace := range []string{"a", "b"} {
+		i.decide(t, namespace)
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+		u.SetName("settings")
+		i.index.SetObject(i.w.in(namespace), key, u)
+	}
+	refuse("b", "quota exceeded")
+	refuse("a", "denied")
+	if got, want := shown(), `False namespace "a": configmaps settings: cluster "east": denied`; got != want {
+		t.Errorf("the condition is %s, want %s", got, want)
+	}
+	refuse("a", "")
+	if got, want := shown(), `False namespace "b": configmaps settings: cluster "east": quota exceeded`; got != want {
+		t.Errorf("the condition is %s, want %s", got, want)
+	}
+	i.index.SetObject(i.w.in("b"), key, nil) // the user deletes it
+	if _, err := i.writeStatus(t.Context(), object{i.w.in("b"), key}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := shown(), "True the clusters have accepted all objects"; got != want {
+		t.Errorf("the condition is %s, want %s", got, want)
+	}
+	if len(i.problems.found) > 0 {
+		t.Errorf("problems are remembered: %v", i.problems.found)
+	}
 }

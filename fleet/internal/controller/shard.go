@@ -132,9 +132,11 @@ func (s *shard) changed(ctx context.Context, r resource, u *unstructured.Unstruc
 		}
 		u = nil
 	}
+	bound := s.fleet.index.BoundClaim(n)
 	s.fleet.index.SetObject(n, key, u)
-	if u != nil {
-		s.fleet.reported.Add(object{n, key})
+	s.fleet.reported.Add(object{n, key})
+	if s.fleet.index.BoundClaim(n) != bound {
+		s.fleet.queue.Add(n)
 	}
 }
 

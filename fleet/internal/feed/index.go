@@ -35,6 +35,8 @@ type content struct {
 	// of an object updates both, so that its cost does not depend on the other objects of the namespace.
 	refers map[Key]map[string]bool
 	used   map[string]int
+	// bound are the names of the PersistentVolumeClaims whose volumes can be used on one cluster only.
+	bound map[string]bool
 }
 
 // Report is the state of an object on one cluster.
@@ -93,6 +95,7 @@ func (x *Index) at(n Namespace) *content {
 			reports:     map[Key]map[string]Report{},
 			refers:      map[Key]map[string]bool{},
 			used:        map[string]int{},
+			bound:       map[string]bool{},
 		}
 		x.namespaces[n] = c
 	}
@@ -114,6 +117,11 @@ func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructure
 	if object == nil {
 		delete(c.objects, key)
 		delete(c.reports, key)
+	}
+	if key.Resource.GroupResource() == claims {
+		if delete(c.bound, key.Name); isBound(object) {
+			c.bound[key.Name] = true
+		}
 	}
 	changed := append(c.refer(key, references(key, object)), key)
 	for cluster := range c.assignments {
@@ -183,6 +191,20 @@ func (x *Index) Assignments(n Namespace) (list []v1alpha1.Assignment) {
 		}
 	}
 	return list
+}
+
+// BoundClaim returns the first PersistentVolumeClaim of a namespace by name whose volume can be used on one cluster only, or "".
+func (x *Index) BoundClaim(n Namespace) (first string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c := x.namespaces[n]; c != nil {
+		for name := range c.bound {
+			if first == "" || name < first {
+				first = name
+			}
+		}
+	}
+	return first
 }
 
 // Namespaces returns the namespaces that have assignments.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -99,6 +100,29 @@ func TestAListOfOneAssignmentHasNothingElse(t *testing.T) {
 	})
 	if err != nil || len(list.Items) != 1 {
 		t.Errorf("found %d workloads: %v", len(list.Items), err)
+	}
+}
+
+func TestAClaimIsBoundWhileItHasAVolumeOfOneNode(t *testing.T) {
+	x := newTestIndex()
+	claim := func(phase, mode string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+			"spec": map[string]any{"accessModes": []any{mode}}, "status": map[string]any{"phase": phase}}}
+	}
+	deleted := claim("Bound", "ReadWriteOnce")
+	deleted.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+	key := Key{claims.WithVersion("v1"), "data"}
+	for _, test := range []struct {
+		claim *unstructured.Unstructured
+		want  string
+	}{
+		{claim("Pending", "ReadWriteOnce"), ""}, {claim("Bound", "ReadWriteOnce"), "data"}, {claim("Bound", "ReadWriteOncePod"), "data"},
+		{claim("Bound", "ReadWriteMany"), ""}, {claim("Bound", "ReadWriteOnce"), "data"}, {deleted, ""}, {nil, ""},
+	} {
+		x.SetObject(home, key, test.claim)
+		if got := x.BoundClaim(home); got != test.want {
+			t.Errorf("the bound claim is %q, want %q: %v", got, test.want, test.claim)
+		}
 	}
 }
 

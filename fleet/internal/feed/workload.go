@@ -2,6 +2,7 @@ package feed
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,22 @@ var scaled = map[schema.GroupResource]bool{
 	{Group: "apps", Resource: "deployments"}:  true,
 	{Group: "apps", Resource: "statefulsets"}: true,
 	{Group: "apps", Resource: "replicasets"}:  true,
+}
+
+// claims are PersistentVolumeClaims.
+var claims = schema.GroupResource{Resource: "persistentvolumeclaims"}
+
+// isBound reports whether a PersistentVolumeClaim has a volume that several nodes cannot share. Its status is stored in the workspace, so
+// that this is known after a restart of the fleet.
+func isBound(claim *unstructured.Unstructured) bool {
+	if claim == nil || claim.GetDeletionTimestamp() != nil {
+		return false
+	}
+	if phase, _, _ := unstructured.NestedString(claim.Object, "status", "phase"); phase != "Bound" {
+		return false
+	}
+	modes, _, _ := unstructured.NestedStringSlice(claim.Object, "spec", "accessModes")
+	return slices.Contains(modes, "ReadWriteOnce") || slices.Contains(modes, "ReadWriteOncePod")
 }
 
 // isPlain reports whether an object cannot refer to secrets.

@@ -28,7 +28,10 @@ type Snapshot struct {
 	Clusters  []v1alpha1.Cluster
 	// Assignments are those of the namespace.
 	Assignments []v1alpha1.Assignment
-	Now         time.Time
+	// BoundClaim is a PersistentVolumeClaim of the namespace that is bound to a volume of one cluster, or empty. Its content does not move:
+	// a copy that has been ready stays on its cluster.
+	BoundClaim string
+	Now        time.Time
 }
 
 // Decision is what to change.
@@ -45,6 +48,8 @@ type Decision struct {
 	Moves bool
 	// Unscheduled says why the namespace has no cluster, or keeps one that it should leave.
 	Unscheduled string
+	// Pinned says why the namespace stays on a cluster that it should leave, because of a volume.
+	Pinned string
 	// Again is the time until the decision may change without an event; 0 means never.
 	Again time.Duration
 }
@@ -121,10 +126,17 @@ func sorted[V any](m map[string]V) []string {
 // candidates are the clusters that a namespace may run on, each list with the best first.
 type candidates struct {
 	stay, accept []string
-	refused      []string // why other clusters cannot be used
+	refused      []string        // why other clusters cannot be used
+	pinned       map[string]bool // clusters that hold a volume of the namespace
+}
+
+// pins reports whether an assignment holds a volume.
+func (s Snapshot) pins(a *v1alpha1.Assignment) bool {
+	return s.BoundClaim != "" && a != nil && a.Status.Phase == v1alpha1.AssignmentReady
 }
 
 func (s Snapshot) candidates(current map[string]*v1alpha1.Assignment, d *Decision) (c candidates, err error) {
+	c.pinned = map[string]bool{}
 	selector := labels.Everything()
 	if s.Placement.ClusterSelector != nil {
 		if selector, err = metav1.LabelSelectorAsSelector(s.Placement.ClusterSelector); err != nil {
@@ -133,17 +145,29 @@ func (s Snapshot) candidates(current map[string]*v1alpha1.Assignment, d *Decisio
 	}
 	for i := range s.Clusters {
 		cluster := &s.Clusters[i]
-		if !selector.Matches(labels.Set(cluster.Labels)) {
-			continue
-		}
-		if current[cluster.Name] != nil {
-			if mayStay, again := s.mayStay(cluster); mayStay {
-				c.stay = append(c.stay, cluster.Name)
-				if again > 0 && (d.Again == 0 || again < d.Again) {
-					d.Again = again
-				}
+		selected, a := selector.Matches(labels.Set(cluster.Labels)), current[cluster.Name]
+		mayStay, again := s.mayStay(cluster)
+		mayStay = mayStay && selected
+		if s.pins(a) {
+			c.pinned[cluster.Name] = true
+			c.stay = append(c.stay, cluster.Name)
+			if !mayStay {
+				d.Pinned = fmt.Sprintf("stays on cluster %q, which holds the volume of PersistentVolumeClaim %q: "+
+					"delete the claim to let the namespace move without its content", cluster.Name, s.BoundClaim)
 				continue
 			}
+		}
+		if !selected {
+			continue
+		}
+		if a != nil && mayStay {
+			if !c.pinned[cluster.Name] {
+				c.stay = append(c.stay, cluster.Name)
+			}
+			if again > 0 && (d.Again == 0 || again < d.Again) {
+				d.Again = again
+			}
+			continue
 		}
 		if why := s.refuses(cluster); why != "" {
 			c.refused = append(c.refused, cluster.Name+" "+why)
@@ -152,6 +176,9 @@ func (s Snapshot) candidates(current map[string]*v1alpha1.Assignment, d *Decisio
 		}
 	}
 	slices.SortFunc(c.stay, func(a, b string) int {
+		if c.pinned[a] != c.pinned[b] {
+			return map[bool]int{true: -1, false: 1}[c.pinned[a]]
+		}
 		if x, y := isReady(current[a]), isReady(current[b]); x != y {
 			return map[bool]int{true: -1, false: 1}[x]
 		}
@@ -179,7 +206,7 @@ func (c candidates) target(p *v1alpha1.PlacementSpec) []string {
 	if p.Strategy == v1alpha1.Spread {
 		limit = len(all)
 		if p.Spread != nil {
-			all = slices.DeleteFunc(all, func(name string) bool { return weight(p, name) == 0 })
+			all = slices.DeleteFunc(all, func(name string) bool { return weight(p, name) == 0 && !c.pinned[name] })
 			if limit = len(all); p.Spread.Max != nil {
 				limit = min(limit, int(*p.Spread.Max))
 			}
@@ -240,13 +267,14 @@ func sharesOf(p *v1alpha1.PlacementSpec, target []string) map[string]*v1alpha1.S
 	}
 	names := slices.Sorted(slices.Values(target))
 	total := int64(0)
+	part := func(name string) int64 { return max(1, weight(p, name)) } // a cluster without a weight is there because of a volume
 	for _, name := range names {
-		total += weight(p, name)
+		total += part(name)
 	}
 	offset := int64(0)
 	for _, name := range names {
-		shares[name] = &v1alpha1.Share{Offset: offset, Weight: weight(p, name), Total: total}
-		offset += weight(p, name)
+		shares[name] = &v1alpha1.Share{Offset: offset, Weight: part(name), Total: total}
+		offset += part(name)
 	}
 	return shares
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -198,6 +199,51 @@ func TestDecisions(t *testing.T) {
 				got.Share = nil
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestABoundVolumePinsTheCopyThatUsesIt(t *testing.T) {
+	const stays = `stays on cluster "a", which holds the volume of PersistentVolumeClaim "data": ` +
+		`delete the claim to let the namespace move without its content`
+	weighted := func(p *v1alpha1.PlacementSpec) {
+		spread(p)
+		p.Spread = &v1alpha1.SpreadSpec{Weights: map[string]v1alpha1.Weight{"a": 0}}
+	}
+	for name, test := range map[string]struct {
+		placement   *v1alpha1.PlacementSpec
+		clusters    cs
+		assignments as
+		want        Decision
+	}{
+		"when its cluster is drained":      {single(), cs{cluster("a", drained), cluster("b")}, as{assigned("a")}, Decision{Pinned: stays}},
+		"when another cluster is selected": {single(only("b")), cs{cluster("a"), cluster("b")}, as{assigned("a")}, Decision{Pinned: stays}},
+		"when a taint expels it": {
+			single(), cs{cluster("a", tainted(corev1.TaintEffectNoExecute)), cluster("b")}, as{assigned("a")}, Decision{Pinned: stays}},
+		"when its cluster is lost": {
+			single(leavingAfter(1)), cs{cluster("a", lostFor(time.Hour)), cluster("b")}, as{assigned("a")}, Decision{Pinned: stays}},
+		"when it breaks before it makes": {
+			single(breaking), cs{cluster("a", drained), cluster("b")}, as{assigned("a")}, Decision{Pinned: stays}},
+		"but says nothing while it may stay": {single(), cs{cluster("a"), cluster("b")}, as{assigned("a")}, Decision{}},
+		"and a new copy that waits for it goes": {single(only("b")), cs{cluster("a"), cluster("b")}, as{assigned("a"), assigned("b", placing)},
+			Decision{Drain: []string{"b"}, Pinned: stays}},
+		"but not a copy that has never been ready": {
+			single(only("b")), cs{cluster("a"), cluster("b")}, as{assigned("a", placing)},
+			Decision{Create: map[string]*v1alpha1.Share{"b": nil}, Moves: true}},
+		"but not without a placement": {nil, cs{cluster("a")}, as{assigned("a")}, Decision{Drain: []string{"a"}}},
+		"when its weight becomes zero": {
+			single(weighted), cs{cluster("a")}, as{assigned("a", sharing(share(0, 1, 1)))}, Decision{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decide(Snapshot{
+				Key: "w/n", Placement: test.placement, Clusters: test.clusters, Assignments: test.assignments, BoundClaim: "data", Now: now,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})
