@@ -38,6 +38,7 @@ func TestFleet(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
+		{"AnIdleAgentUsesLessThan60MiB", f.isSmall},
 		{"AStockDeploymentRunsOnSomeClusterAndItsStatusComesBack", f.runsStockDeployment},
 		{"StockManifestsOfSeveralKindsRunUnchanged", f.runsStockManifests},
 		{"DecisionsWriteNothingToObjectsOfUsers", f.writesNothing},
@@ -54,6 +55,7 @@ func TestFleet(t *testing.T) {
 		{"DrainingAClusterMovesItsWorkload", f.drains},
 		{"AnAgentThatRestartsWithAnEmptyCacheDeletesWhatIsGoneAndKeepsTheRest", f.restartsAgent},
 		{"AControllerThatRestartsRemovesNothing", f.restartsController},
+		{"AThousandNamespacesMoveWithinTheLimitAndNothingIsWrittenToTheirObjects", f.movesMany},
 		{"ALostClusterKeepsItsAssignmentsUnlessAPlacementToleratesItForALimitedTime", f.losesCluster},
 	} {
 		if !t.Run(test.name, test.run) && t.Context().Err() != nil {

@@ -43,6 +43,7 @@ type fleet struct {
 	// controllerArgs start the controller.
 	controllerArgs []string
 	controller     *kcptest.Process
+	restarts       int
 	clusters       map[string]*attached
 	// stored are the Assignments.
 	stored dynamic.ResourceInterface
