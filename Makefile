@@ -110,11 +110,12 @@ images: ## Pack the images of a release for ARCHS into bin/images, and print the
 	cd tools && $(GO) build -o $(BIN)/ ./image
 	rm -rf $(IMAGES)
 	for arch in $(ARCHS); do export GOOS=linux GOARCH=$$arch; \
-		$(GO) build -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/ ./server/cmd/kcp ./operator/cmd/... && \
+		$(GO) build -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/ ./server/cmd/kcp ./operator/cmd/... ./fleet/cmd/... && \
 		$(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/before/ ./operator/cmd/etcd-member || exit 1; \
 	done
 	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp:$(VERSION)=/kcp $(BIN)/linux-{arch}/kcp=/kcp
 	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-operator:$(VERSION)=/kcp-operator $(BIN)/linux-{arch}/kcp-operator=/kcp-operator
+	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-fleet:$(VERSION)=/kcp-fleet $(BIN)/linux-{arch}/kcp-fleet=/kcp-fleet
 	$(LAYOUT)=$(ETCD_VERSION) -image $(REPOSITORY)/etcd:$(ETCD_VERSION)=/etcd \
 		$(BIN)/linux-{arch}/etcd-member=/etcd $(BIN)/linux-{arch}/etcd-snapshot=/etcd-snapshot
 	$(LAYOUT)=$(ETCD_BEFORE) -image $(REPOSITORY)/etcd:$(ETCD_BEFORE)=/etcd \

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,6 +161,15 @@ log of the agent, or pass that one with --key.`,
 	return cmd
 }
 
+// fleetImage returns the image of the fleet of the same release.
+func fleetImage() string {
+	tag := "latest"
+	if build, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(build.Main.Version, "v") {
+		tag = strings.ReplaceAll(build.Main.Version, "+", "-")
+	}
+	return "ghcr.io/kcplane/kcp-fleet:" + tag
+}
+
 // fleetJoin describes how to attach a cluster.
 type fleetJoin struct {
 	url, caFile, image string
@@ -181,7 +192,7 @@ one hour. With it the agent can only request a certificate, which you approve.`,
 	}
 	cmd.Flags().StringVar(&j.url, "url", "", "URL of the fleet's controller, as the cluster reaches it")
 	cmd.Flags().StringVar(&j.caFile, "ca-file", "", "File with the certificate authority of that URL")
-	cmd.Flags().StringVar(&j.image, "image", "ghcr.io/kcplane/kcp-fleet:latest", "Image of the agent")
+	cmd.Flags().StringVar(&j.image, "image", fleetImage(), "Image of the agent")
 	cmd.Flags().StringToStringVar(&j.labels, "labels", nil, "Labels of the Cluster, which placements select by")
 	cmd.Flags().BoolVar(&j.replace, "replace", false, "Allow a new agent to request a certificate, although the cluster has one")
 	return cmd

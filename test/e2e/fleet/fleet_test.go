@@ -54,6 +54,7 @@ func TestFleet(t *testing.T) {
 		{"ASelectorMovesAnApplicationAndTheFormerCopyStaysUntilTheNewOneIsReady", f.moves},
 		{"DrainingAClusterMovesItsWorkload", f.drains},
 		{"AnAgentThatRestartsWithAnEmptyCacheDeletesWhatIsGoneAndKeepsTheRest", f.restartsAgent},
+		{"OfTwoAgentsWithOneIdentityOneWorks", f.runsOneOfTwoAgents},
 		{"AControllerThatRestartsRemovesNothing", f.restartsController},
 		{"AThousandNamespacesMoveWithinTheLimitAndNothingIsWrittenToTheirObjects", f.movesMany},
 		{"ALostClusterKeepsItsAssignmentsUnlessAPlacementToleratesItForALimitedTime", f.losesCluster},
@@ -263,6 +264,42 @@ func (f *fleet) restartsAgent(t *testing.T) {
 	f.waitForCopies(t, w, "web", "")
 	if now := f.waitForCopies(t, w, "other", "east")["east"].UID; now != other {
 		t.Error("the Deployment that remains was created again")
+	}
+}
+
+// holder returns the process that holds the Lease of a cluster.
+func (f *fleet) holder(t *testing.T, cluster string) string {
+	t.Helper()
+	lease, err := f.provider.Kube(t, kcptest.Masters).CoordinationV1().Leases("kcp-fleet").Get(t.Context(), cluster, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		t.Fatalf("the Lease of %s has no holder: %v", cluster, err)
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+func (f *fleet) runsOneOfTwoAgents(t *testing.T) {
+	w := f.workspace(t, on("west"))
+	w.Apply(t, web)
+	uid := f.waitForCopies(t, w, "web", "west")["west"].UID
+	west, first := f.clusters["west"], f.holder(t, "west")
+	second := f.begin("west-agent-second", west.agentArgs...)
+	stored := w.Objects(t, deployments).Namespace("default")
+	w.Kubectl(t, "scale", "deployment/web", "--replicas=4")
+	kcptest.WaitForStatus(t, stored, "web", "4", "availableReplicas")
+	if now := f.holder(t, "west"); now != first {
+		t.Errorf("the second agent works as %s beside the first, %s", now, first)
+	}
+	if err := west.agent.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	west.agent = second
+	w.Kubectl(t, "scale", "deployment/web", "--replicas=5")
+	kcptest.WaitForStatus(t, stored, "web", "5", "availableReplicas")
+	if now := f.holder(t, "west"); now == first {
+		t.Errorf("the agent that has stopped still holds the Lease: %s", now)
+	}
+	if now := f.waitForCopies(t, w, "web", "west")["west"].UID; now != uid {
+		t.Error("the Deployment was created again")
 	}
 }
 
