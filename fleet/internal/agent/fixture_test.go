@@ -77,18 +77,6 @@ func (r *running) applyPatch(action clienttesting.Action) (bool, runtime.Object,
 	return true, u, err
 }
 
-// writes returns the number of requests that change the cluster.
-func (r *running) writes() (n int) {
-	for _, a := range append(r.cluster.Actions(), r.kube.Actions()...) {
-		switch a.GetVerb() {
-		case "get", "list", "watch":
-		default:
-			n++
-		}
-	}
-	return n
-}
-
 func object(t *testing.T, typed any) *unstructured.Unstructured {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
