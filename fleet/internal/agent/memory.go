@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// guardPeriod is how often the agent applies the guard rails of a namespace again, in case somebody has changed them on the cluster.
+// guardPeriod is how often the agent applies the guard rails of a namespace again, in case they were changed on the cluster.
 const guardPeriod = 10 * time.Minute
 
 // sum identifies a content.

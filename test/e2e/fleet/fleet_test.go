@@ -56,7 +56,7 @@ func TestFleet(t *testing.T) {
 		{"AnAgentThatRestartsWithAnEmptyCacheDeletesWhatIsGoneAndKeepsTheRest", f.restartsAgent},
 		{"OfTwoAgentsWithOneIdentityOneWorks", f.runsOneOfTwoAgents},
 		{"AControllerThatRestartsRemovesNothing", f.restartsController},
-		{"AThousandNamespacesMoveWithinTheLimitAndNothingIsWrittenToTheirObjects", f.movesMany},
+		{"ManyNamespacesMoveWithinTheLimitAndNothingIsWrittenToTheirObjects", f.movesMany},
 		{"ALostClusterKeepsItsAssignmentsUnlessAPlacementToleratesItForALimitedTime", f.losesCluster},
 	} {
 		if !t.Run(test.name, test.run) && t.Context().Err() != nil {

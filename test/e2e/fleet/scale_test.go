@@ -23,7 +23,7 @@ import (
 
 const (
 	// manyNamespaces move in one test, at most movesPerMinute of them in a minute after as many at once.
-	manyNamespaces, movesPerMinute = 1000, 600
+	manyNamespaces, movesPerMinute = 200, 120
 	// patience is how long the agents may take for them on a slow machine.
 	patience = 10 * time.Minute
 	// mostIdle is the most memory of an agent that has nothing to do.
