@@ -93,7 +93,8 @@ func theCluster(t *testing.T) runtime.Object {
 
 func theAssignment(t *testing.T, change ...func(*v1alpha1.Assignment)) runtime.Object {
 	a := &v1alpha1.Assignment{TypeMeta: metav1.TypeMeta{APIVersion: "fleet.kcp.io/v1alpha1", Kind: "Assignment"},
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 1}, Spec: v1alpha1.AssignmentSpec{Workspace: "w", Namespace: "shop", Cluster: "east"}}
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Generation: 1},
+		Spec:       v1alpha1.AssignmentSpec{Workspace: "w", Namespace: "shop", Cluster: "east"}}
 	for _, c := range change {
 		c(a)
 	}
