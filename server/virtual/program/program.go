@@ -12,17 +12,24 @@ import (
 
 	"github.com/spf13/pflag"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/filters"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
 	"github.com/kcplane/kcp/server/internal/request/drain"
@@ -38,6 +45,16 @@ type Options struct {
 	Kubeconfig     string
 	Serving        *genericoptions.SecureServingOptionsWithLoopback
 	Authentication *genericoptions.DelegatingAuthenticationOptions
+	// ClientCAs have users of their own, beside those of the authority in Authentication.
+	ClientCAs []ClientCA
+}
+
+// ClientCA is a certificate authority of clients.
+type ClientCA struct {
+	// File has the certificates of the authority.
+	File string
+	// User returns the user of a certificate that the authority has issued; false if it identifies none.
+	User x509.UserConversion
 }
 
 // NewOptions returns options with defaults.
@@ -96,6 +113,7 @@ func New(o *Options) (*Program, error) {
 func (p *Program) configure(o *Options, tokens tokenReviewer) error {
 	p.config = genericapiserver.NewConfig(apiextensionsapiserver.Codecs)
 	p.config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	p.config.LongRunningFunc = isLongRunning
 	if err := o.Serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
@@ -107,7 +125,11 @@ func (p *Program) configure(o *Options, tokens tokenReviewer) error {
 	}
 	byToken := group.NewAuthenticatedGroupAdder(bearertoken.New(withHome(cache.New(tokens, false, o.Authentication.CacheTTL,
 		o.Authentication.CacheTTL))))
-	p.config.Authentication.Authenticator = union.NewFailOnError(byToken, p.config.Authentication.Authenticator)
+	byCertificate, err := o.byCertificate(p.config)
+	if err != nil {
+		return err
+	}
+	p.config.Authentication.Authenticator = union.NewFailOnError(byToken, byCertificate)
 	own := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch a.GetPath() {
 		case "/healthz", "/livez", "/readyz":
@@ -118,6 +140,31 @@ func (p *Program) configure(o *Options, tokens tokenReviewer) error {
 	p.config.Authorization.Authorizer = virtual.Authorizer(own)
 	return nil
 }
+
+// byCertificate returns what authenticates clients by the certificates of all authorities.
+func (o *Options) byCertificate(config *genericapiserver.Config) (authenticator.Request, error) {
+	var all []authenticator.Request
+	for _, ca := range o.ClientCAs {
+		authority, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", ca.File)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority of clients: %w", err)
+		}
+		if err := config.Authentication.ApplyClientCert(authority, config.SecureServing); err != nil {
+			return nil, err
+		}
+		all = append(all, x509.NewDynamic(authority.VerifyOptions, ca.User))
+	}
+	return union.New(append(all, config.Authentication.Authenticator)...), nil
+}
+
+// isLongRunning reports whether a request has no time limit: watches, connections that are upgraded, and subresources that Kubernetes
+// streams.
+func isLongRunning(r *http.Request, info *request.RequestInfo) bool {
+	return streams(r, info) || httpstream.IsUpgradeRequest(r)
+}
+
+var streams = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"),
+	sets.NewString("attach", "exec", "log", "portforward", "proxy"))
 
 // Run serves views until ctx ends.
 func (p *Program) Run(ctx context.Context, views virtual.Views) error {

@@ -2,6 +2,7 @@ package customresources
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ type Endpoints interface {
 	Changed(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (<-chan struct{}, error)
 	// Options store the objects of a resource in the virtual workspace, in the logical cluster of each context.
 	Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error)
+	// Forward serves a request by the virtual workspace, in the logical cluster of its context, at a path of the API.
+	Forward(w http.ResponseWriter, r *http.Request, at *url.URL, path string)
 }
 
 // IsVirtual reports whether the objects of a resource of a cluster belong to a provider.
@@ -60,11 +63,16 @@ func (s *virtualStorage) endWithSlice(ctx context.Context, r *reading) (context.
 	if r.elsewhere == nil {
 		return ctx, nil
 	}
+	return s.handler.untilChanged(ctx, s.definition, r.elsewhere.slice)
+}
+
+// untilChanged returns a context that ends when the endpoint slice of a definition changes.
+func (h *Handler) untilChanged(ctx context.Context, d *Definition, slice corev1.TypedLocalObjectReference) (context.Context, error) {
 	ctx, end := context.WithCancel(ctx)
-	changed, err := s.handler.config.Endpoints.Changed(ctx, s.definition.shownBy.Cluster, r.elsewhere.slice)
+	changed, err := h.config.Endpoints.Changed(ctx, d.shownBy.Cluster, slice)
 	if err != nil {
 		end()
-		return nil, unavailable(s.definition, err)
+		return nil, unavailable(d, err)
 	}
 	go func() {
 		defer end()

@@ -238,6 +238,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notServed(w, r)
 		return
 	}
+	if installed.IsVirtual() && isForwarded(info) {
+		h.forward(w, r, installed, info)
+		return
+	}
 	if !installed.CanBeWritten(info.Subresource) && !isRead(info.Verb) {
 		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -75,13 +73,5 @@ func (h *Handler) authorizeAgain(ctx context.Context) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	decision, reason, err := h.config.Authorizer.Authorize(ctx, a)
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	if decision != authorizer.DecisionAllow {
-		return apierrors.NewForbidden(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}, a.GetName(),
-			fmt.Errorf("%s", reason))
-	}
-	return nil
+	return h.authorize(ctx, a)
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/streaming/pkg/httpstream"
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -88,9 +86,7 @@ func newTransports(config *tls.Config) transports {
 	plain := outbound.Transport(config)
 	plain.Proxy, plain.MaxIdleConnsPerHost, plain.MaxIdleConns = http.ProxyFromEnvironment, idlePerHost, maxIdle
 	plain.MaxResponseHeaderBytes = maxHeaderBytes
-	upgrade := plain.Clone()
-	upgrade.ForceAttemptHTTP2, upgrade.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
-	return transports{plain, upgrade}
+	return transports{plain, outbound.ForUpgrades(plain)}
 }
 
 // WithMounts serves requests for mounted workspaces, and passes all others to next. It must be called after authentication and
@@ -147,10 +143,6 @@ func hopsOf(header http.Header) (int, error) {
 	return hops, nil
 }
 
-// upgrades are the protocols to which Kubernetes upgrades connections. With others, such as another version of HTTP, a client could send
-// requests whose headers are not filtered, on a connection that was opened with the certificate of this server.
-var upgrades = []string{"websocket", "spdy/3.1"}
-
 // errRedirect prevents that clients are redirected, with their credentials, to hosts that mounts may not use.
 var errRedirect = errors.New("it responds with a redirect, which mounts do not follow")
 
@@ -160,12 +152,12 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 		choice = p.own
 	}
 	transport := choice.plain
-	if httpstream.IsUpgradeRequest(r) {
-		if protocol := r.Header.Get("Upgrade"); !slices.Contains(upgrades, strings.ToLower(protocol)) {
-			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, not to %q",
-				strings.Join(upgrades, " and "), protocol)))
-			return
-		}
+	upgrades, err := outbound.Upgrade(r)
+	if err != nil {
+		p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("the workspace %s is mounted: %v", t.path, err)))
+		return
+	}
+	if upgrades {
 		transport = choice.upgrade
 	}
 	proxy := httputil.ReverseProxy{

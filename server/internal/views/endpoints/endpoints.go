@@ -52,6 +52,7 @@ type Config struct {
 type Endpoints struct {
 	config    Config
 	transport http.RoundTripper
+	streams   streams
 	clients   *lru.Cache // of dynamic.Interface, by URL
 }
 
@@ -61,7 +62,8 @@ func New(config Config) (*Endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoints{config: config, transport: newTransport(tlsConfig), clients: lru.New(mostClients)}, nil
+	e := &Endpoints{config: config, transport: newTransport(tlsConfig), streams: newStreams(tlsConfig), clients: lru.New(mostClients)}
+	return e, nil
 }
 
 // slice returns a client that reads an endpoint slice of a cluster, with its context.
@@ -215,5 +217,9 @@ func consumerError(err error) error {
 		apierrors.IsTooManyRequests(err):
 		return err
 	}
-	return apierrors.NewServiceUnavailable("the virtual workspace of the provider returned an unexpected response")
+	// With this cause, the message is not that of the virtual workspace, but of something in front of it.
+	if apierrors.IsServiceUnavailable(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return err
+	}
+	return apierrors.NewServiceUnavailable(errUnexpected.Error())
 }

@@ -293,7 +293,8 @@ func TestConsumersGetOnlyKnownErrors(t *testing.T) {
 			t.Errorf("%v becomes %v", err, got)
 		}
 	}
-	for _, err := range []error{nil, apierrors.NewNotFound(schema.GroupResource{}, "x"), apierrors.NewResourceExpired("x")} {
+	for _, err := range []error{nil, apierrors.NewNotFound(schema.GroupResource{}, "x"), apierrors.NewResourceExpired("x"),
+		apierrors.NewServiceUnavailable("the cluster is away")} {
 		if got := consumerError(err); !errors.Is(got, err) {
 			t.Errorf("%v becomes %v", err, got)
 		}

@@ -1,0 +1,151 @@
+package endpoints
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+const (
+	// mostErrorBytes of the body of an error reach the client.
+	mostErrorBytes = 16 << 10
+	// tokenProtocol is the prefix of a websocket protocol that contains the token of a user.
+	tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+	protocolsHeader = "Sec-Websocket-Protocol"
+)
+
+var (
+	errUnexpected = errors.New("the virtual workspace of the provider returned an unexpected response")
+	// sentHeaders and returnedHeaders are the headers that pass: those of streams and upgraded connections. Others could contain the
+	// identity of the user, or have effects on clients of this server.
+	sentHeaders = []string{"Accept", "Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", protocolsHeader,
+		"X-Stream-Protocol-Version"}
+	returnedHeaders = []string{"Content-Length", "Content-Type", "Connection", "Upgrade", "Sec-Websocket-Accept", protocolsHeader,
+		"X-Stream-Protocol-Version"}
+)
+
+// streams are the transports of forwarded requests: one with HTTP/2, and one for requests that upgrade their connection.
+type streams struct{ plain, upgrade *http.Transport }
+
+func newStreams(config *tls.Config) streams {
+	plain := outbound.Transport(config)
+	plain.ResponseHeaderTimeout, plain.MaxResponseHeaderBytes = headerTimeout, mostHeaderBytes
+	return streams{plain, outbound.ForUpgrades(plain)}
+}
+
+// Forward forwards a request to a path in the virtual workspace at a URL, in the logical cluster of its context. It streams the response,
+// and upgrades the connection if the client asks for it.
+func (e *Endpoints) Forward(w http.ResponseWriter, r *http.Request, at *url.URL, path string) {
+	cluster, err := logicalcluster.NameFrom(r.Context())
+	if err != nil {
+		virtual.Fail(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	upgrades, err := outbound.Upgrade(r)
+	if err != nil {
+		virtual.Fail(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	transport := e.streams.plain
+	if upgrades {
+		transport = e.streams.upgrade
+	}
+	fairqueue.From(r.Context()).Wait() // until it ends
+	proxy := httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1,
+		Rewrite: func(out *httputil.ProxyRequest) {
+			out.Out.URL = &url.URL{Scheme: "https", Host: at.Host, Path: at.Path + "/clusters/" + string(cluster) + path, RawQuery: r.URL.RawQuery}
+			out.Out.Host = ""
+			out.Out.Header = header(out.Out.Header, r)
+		},
+		ModifyResponse: func(response *http.Response) error { return checkResponse(r.Context(), response) },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, _ error) {
+			virtual.Fail(w, r, apierrors.NewServiceUnavailable(errUnexpected.Error()))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// header returns the header of a forwarded request. out has the headers of the request r that a proxy passes on.
+func header(out http.Header, r *http.Request) http.Header {
+	sent := http.Header{"User-Agent": {"kcp"}, customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
+	for _, name := range sentHeaders {
+		if values := out[name]; len(values) > 0 {
+			sent[name] = values
+		}
+	}
+	var protocols []string
+	for _, value := range sent[protocolsHeader] {
+		for protocol := range strings.SplitSeq(value, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	delete(sent, protocolsHeader)
+	if len(protocols) > 0 {
+		sent.Set(protocolsHeader, strings.Join(protocols, ", "))
+	}
+	return sent
+}
+
+// checkResponse removes headers from a response, and returns an error if consumers must not get it.
+func checkResponse(ctx context.Context, response *http.Response) error {
+	passed := http.Header{}
+	for _, name := range returnedHeaders {
+		if values := response.Header[name]; len(values) > 0 {
+			passed[name] = values
+		}
+	}
+	response.Header = passed
+	code := response.StatusCode
+	if code == http.StatusServiceUnavailable && response.Header.Get("Content-Type") == "application/json" {
+		code = http.StatusBadRequest // the virtual workspace explains it
+	}
+	switch code {
+	case http.StatusSwitchingProtocols:
+	case http.StatusOK:
+		response.Body = streamBody{response.Body, ctx}
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests:
+		delete(passed, "Content-Length")
+		response.Body = limitedBody{io.LimitReader(response.Body, mostErrorBytes), response.Body}
+	default:
+		return errUnexpected
+	}
+	return nil
+}
+
+type limitedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// streamBody ends when its context ends. Without it, every stream that a client closes would be logged as a failure.
+type streamBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+// Read implements io.Reader.
+func (b streamBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
