@@ -12,6 +12,7 @@ require (
 	github.com/google/cel-go v0.29.2
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
+	github.com/hashicorp/yamux v0.1.2
 	github.com/kcplane/kcp/api v0.1.0
 	github.com/kcplane/kcp/client v0.1.0
 	github.com/klauspost/compress v1.19.2

@@ -28,6 +28,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&Assignment{}, &AssignmentList{},
 		&Cluster{}, &ClusterList{},
+		&Endpoint{}, &EndpointList{},
 		&Placement{}, &PlacementList{},
 		&Workload{}, &WorkloadList{},
 	)

@@ -251,7 +251,9 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 	}
 	agent.Token = token.Status.Token
 	for _, r := range export.Spec.Resources {
-		if r.Group != v1alpha1.SchemeGroupVersion.Group {
+		if r.Storage.Virtual != nil {
+			agent.Pods = true
+		} else if r.Group != v1alpha1.SchemeGroupVersion.Group {
 			agent.Resources = append(agent.Resources, schema.GroupResource{Group: r.Group, Resource: r.Name})
 		}
 	}
@@ -280,26 +282,29 @@ func getExport(ctx context.Context, objects dynamic.Interface) (*apisv1alpha2.AP
 }
 
 func (s *session) fleetImport(invocation string) *cobra.Command {
-	var kubeconfig, kubeContext string
+	var kubeconfig, kubeContext, controller string
 	cmd := &cobra.Command{
 		Use:   "import RESOURCE...",
 		Short: "Offer resources of a cluster to the workspaces that bind the fleet",
 		Args:  cobra.MinimumNArgs(1),
 		Long: `Pull the definitions of namespaced resources from a cluster, as kubectl kcp crd pull does, and add them to the APIExport of the
-fleet. Importing a resource again replaces its schema.`,
+fleet. Importing a resource again replaces its schema.
+
+Pods are not stored in workspaces: kcp reads them from the clusters, through the fleet's controller. They require --url.`,
 		Example: examples(invocation, `
 			%[1]s import deployments.apps statefulsets.apps jobs.batch services ingresses.networking.k8s.io --from-kubeconfig east.kubeconfig`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.importResources(cmd.Context(), args, kubeconfig, kubeContext)
+			return s.importResources(cmd.Context(), args, kubeconfig, kubeContext, controller)
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "from-kubeconfig", "", "Kubeconfig file of the cluster")
 	cmd.Flags().StringVar(&kubeContext, "from-context", "", "Context in that file")
+	cmd.Flags().StringVar(&controller, "url", "", "URL of the fleet's controller, as kcp reaches it; only for pods")
 	return cmd
 }
 
-func (s *session) importResources(ctx context.Context, names []string, kubeconfig, kubeContext string) error {
+func (s *session) importResources(ctx context.Context, names []string, kubeconfig, kubeContext, controller string) error {
 	if kubeconfig == "" {
 		return errors.New("--from-kubeconfig is required: the kubeconfig file of the cluster")
 	}
@@ -325,6 +330,9 @@ func (s *session) importResources(ctx context.Context, names []string, kubeconfi
 		if definition.Spec.Scope != "Namespaced" {
 			return fmt.Errorf("%s is cluster-scoped: the fleet runs only objects in namespaces", definition.Name)
 		}
+		if err := readPods(ctx, objects, definition, controller); err != nil {
+			return err
+		}
 		taken, err := fleet.Schema(definition)
 		if err != nil {
 			return fmt.Errorf("%s: %w", definition.Name, err)
@@ -337,7 +345,11 @@ func (s *session) importResources(ctx context.Context, names []string, kubeconfi
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("%s: %w", taken.Name, err)
 		}
-		exported = append(exported, fleet.Exported(taken))
+		if fleet.IsPods(definition) {
+			exported = append(exported, fleet.ExportedPods(taken))
+		} else {
+			exported = append(exported, fleet.Exported(taken))
+		}
 	}
 	if err := addToExport(ctx, objects, exported); err != nil {
 		return err

@@ -36,7 +36,7 @@ var claims = []string{"configmaps", "namespaces", "secrets"}
 // Provider returns the objects of the provider's workspace, in the order in which they must be created.
 func Provider() ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
-	for _, resource := range []string{"clusters", "assignments"} {
+	for _, resource := range []string{"clusters", "assignments", "endpoints"} {
 		definition, err := v1alpha1.Definition(resource)
 		if err != nil {
 			return nil, err
@@ -109,6 +109,8 @@ type Agent struct {
 	Token string
 	// Resources are those that the agent may create.
 	Resources []schema.GroupResource
+	// Pods says that the agent may read pods, and connect to those in its namespaces.
+	Pods bool
 }
 
 // Manifest returns what to apply to the cluster.

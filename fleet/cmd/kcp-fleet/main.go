@@ -46,6 +46,19 @@ func controllerCommand() *cobra.Command {
 		40*time.Second,
 		"Time without a heartbeat of its agent after which a cluster is not ready.",
 	)
+	cmd.Flags().StringVar(
+		&options.StorageCAFile,
+		"virtual-storage-client-ca-file",
+		"",
+		"File with the authority of the certificate with which kcp reads pods (its flag --virtual-storage-client-cert-file). "+
+			"Use an authority that issues no other certificates. If it is empty, workspaces have no pods.",
+	)
+	cmd.Flags().StringVar(
+		&options.StorageName,
+		"virtual-storage-client-name",
+		"",
+		"Common name of the certificate with which kcp reads pods.",
+	)
 	cmd.Flags().IntVar(&options.MovesPerMinute, "max-moves-per-minute", 60, "Number of namespaces that move to another cluster in a minute.")
 	return cmd
 }

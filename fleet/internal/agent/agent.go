@@ -53,9 +53,10 @@ type Options struct {
 type Agent struct {
 	options Options
 	// local is the cluster.
-	local      kubernetes.Interface
-	localAny   dynamic.Interface
-	credential *credential
+	local       kubernetes.Interface
+	localAny    dynamic.Interface
+	localConfig *rest.Config
+	credential  *credential
 }
 
 // Run runs an agent until ctx ends.
@@ -66,7 +67,7 @@ func Run(ctx context.Context, options Options) error {
 	}
 	config.QPS, config.Burst = rateLimit, burst
 	config.WarningHandler = rest.NoWarnings{} // users see warnings of their workspace
-	a := &Agent{options: options}
+	a := &Agent{options: options, localConfig: config}
 	if a.local, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
@@ -120,7 +121,9 @@ func (a *Agent) session(ctx context.Context) error {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				defer cancel()
-				failed <- newSyncer(a, fleet).run(ctx)
+				s := newSyncer(a, fleet)
+				s.fleetConfig = config
+				failed <- s.run(ctx)
 			},
 			OnStoppedLeading: func() {},
 		},

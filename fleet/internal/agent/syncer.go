@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -75,6 +76,9 @@ func (i item) String() string {
 type syncer struct {
 	*Agent
 	fleet dynamic.Interface
+	// fleetConfig opens the tunnel; nil means none.
+	fleetConfig *rest.Config
+
 	queue workqueue.TypedRateLimitingInterface[item]
 
 	workloads, assignments, clusters, namespaces cache.SharedIndexInformer
@@ -128,6 +132,9 @@ func (s *syncer) run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() { _ = loop.Work(ctx, s.queue, s.reconcile) })
+	}
+	if s.fleetConfig != nil {
+		group.Go(func() { s.serveTunnel(ctx) })
 	}
 	<-ctx.Done()
 	s.queue.ShutDown()

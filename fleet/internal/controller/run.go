@@ -35,6 +35,8 @@ import (
 	"github.com/kcplane/kcp/fleet/internal/feed"
 	"github.com/kcplane/kcp/fleet/internal/identity"
 	"github.com/kcplane/kcp/fleet/internal/loop"
+	"github.com/kcplane/kcp/fleet/internal/pods"
+	"github.com/kcplane/kcp/fleet/internal/tunnel"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/program"
@@ -55,6 +57,9 @@ type Options struct {
 	Lost time.Duration
 	// MovesPerMinute limits how often namespaces move to another cluster.
 	MovesPerMinute int
+	// StorageCAFile has the authority of the certificates with which kcp reads pods, and StorageName their common name. Both may be empty:
+	// then nobody reads pods.
+	StorageCAFile, StorageName string
 }
 
 // fleet is a running controller.
@@ -67,6 +72,8 @@ type fleet struct {
 	shards    *shards
 	moves     *turns
 	problems  *problems
+	tunnels   *tunnel.Tunnels
+	pods      *pods.Pods
 
 	// queue has the namespaces to decide on, and reported the objects whose status to write.
 	queue    workqueue.TypedRateLimitingInterface[feed.Namespace]
@@ -113,8 +120,8 @@ func Run(ctx context.Context, options Options) error {
 	}
 	f := &fleet{
 		options: options, config: config, provider: manager.GetClient(), shards: newShards(), moves: newTurns(options.MovesPerMinute),
-		problems: newProblems(),
-		queue:    loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
+		problems: newProblems(), tunnels: &tunnel.Tunnels{},
+		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
 	uncached, err := client.New(config, client.Options{Scheme: scheme})
@@ -122,6 +129,9 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	if err := f.ensureAuthority(ctx, uncached); err != nil {
+		return err
+	}
+	if f.pods, err = f.newPods(ctx, manager); err != nil {
 		return err
 	}
 	if err := f.addClusters(manager); err != nil {
@@ -159,11 +169,12 @@ func (f *fleet) serve(ctx context.Context, uncached client.Client) error {
 	if err != nil {
 		return err
 	}
+	views.tunnels = f.tunnels
 	p, err := program.New(f.options.Program)
 	if err != nil {
 		return err
 	}
-	return p.Run(ctx, virtual.Views{"fleet": views.find})
+	return p.Run(ctx, virtual.Views{"fleet": views.find, "fleet-pods": f.pods.Find})
 }
 
 // ensureAuthority creates the authority of the agents if there is none, and trusts its certificates.
@@ -243,7 +254,7 @@ func exportedResources(ctx context.Context, c client.Client) ([]resource, error)
 		{GVR: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret"},
 	}
 	for _, r := range e.Spec.Resources {
-		if r.Group == v1alpha1.SchemeGroupVersion.Group {
+		if r.Group == v1alpha1.SchemeGroupVersion.Group || r.Storage.Virtual != nil {
 			continue
 		}
 		schema := &apisv1alpha1.APIResourceSchema{}

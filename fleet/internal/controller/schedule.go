@@ -38,9 +38,14 @@ func (f *fleet) followAssignments(ctx context.Context, from cache.Cache) error {
 	registration, err := informer.AddEventHandler(loop.Handler(func(a *v1alpha1.Assignment, deleted bool) {
 		n := feed.Namespace{Endpoint: a.Spec.Endpoint, Workspace: a.Spec.Workspace, Name: a.Spec.Namespace}
 		f.queue.Add(n)
+		changed := true
 		if deleted {
 			f.index.RemoveAssignment(a)
-		} else if !f.index.SetAssignment(a) {
+		} else {
+			changed = f.index.SetAssignment(a)
+		}
+		f.pods.Changed(ctx, a.Spec.Workspace)
+		if !changed {
 			return
 		}
 		for _, key := range f.index.Keys(n) {

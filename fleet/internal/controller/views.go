@@ -21,6 +21,7 @@ import (
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/feed"
 	"github.com/kcplane/kcp/fleet/internal/identity"
+	"github.com/kcplane/kcp/fleet/internal/tunnel"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/resources"
@@ -40,6 +41,7 @@ type views struct {
 	index     *feed.Index
 	authority *identity.Authority
 	handler   http.Handler
+	tunnels   *tunnel.Tunnels
 }
 
 // clusterKey is the key of the name of the cluster of a request.
@@ -108,7 +110,7 @@ func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 		}
 		return authorizer.DecisionAllow, "", nil
 	case identity.IsBootstrap(a.GetUser(), string(v.provider), v.cluster):
-		if !a.IsResourceRequest() || (a.GetAPIGroup() == v1alpha1.SchemeGroupVersion.Group && a.GetResource() == "clusters") {
+		if (!a.IsResourceRequest() && a.GetPath() != tunnelPath) || (a.GetAPIGroup() == v1alpha1.SchemeGroupVersion.Group && a.GetResource() == "clusters") {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionDeny, "the agent has no certificate yet: approve its request", nil
@@ -122,6 +124,10 @@ func (v view) Home() logicalcluster.Name { return v.provider }
 // Serve serves the resources of the view.
 func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
 	ctx := context.WithValue(logicalcluster.WithName(r.Context(), v.provider), clusterKey{}, v.cluster)
+	if r.URL.Path == tunnelPath {
+		v.serveTunnel(w, r.WithContext(ctx))
+		return
+	}
 	v.handler.ServeHTTP(w, r.WithContext(ctx))
 }
 
