@@ -37,9 +37,12 @@ var (
 // fleet is an installation of the fleet.
 type fleet struct {
 	t        *testing.T // of all tests, which share the processes
+	server   *kcptest.Server
 	provider *kcptest.Cluster
 	dir      string
 	url      string
+	// ca is the file with the authority of the controller.
+	ca string
 	// controllerArgs start the controller.
 	controllerArgs []string
 	controller     *kcptest.Process
@@ -92,11 +95,32 @@ func tokenOf(t testing.TB, kube kubernetes.Interface, namespace, name string) st
 
 // install installs a fleet with the clusters east and west.
 func install(t *testing.T) *fleet {
-	f := &fleet{t: t, dir: t.TempDir(), clusters: map[string]*attached{}}
+	f := &fleet{t: t, dir: t.TempDir(), server: server, provider: server.Cluster(t), clusters: map[string]*attached{}}
+	f.ca = filepath.Join(f.dir, "virtual-workspaces.crt")
+	f.reserve(t)
+	f.install(t, nil, "east", "west")
+	return f
+}
+
+// reserve chooses the URL of the controller.
+func (f *fleet) reserve(t *testing.T) (port int) {
+	t.Helper()
+	port, err := kcptest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.url = fmt.Sprintf("https://127.0.0.1:%d", port)
+	f.controllerArgs = []string{"controller", fmt.Sprintf("--secure-port=%d", port), "--bind-address=127.0.0.1", "--cert-dir=" + f.dir, "--lost-after=5s"}
+	return port
+}
+
+// install installs the fleet with clusters, and imports resources. imported are further arguments of import.
+func (f *fleet) install(t *testing.T, imported []string, names ...string) {
+	t.Helper()
 	var wait sync.WaitGroup
 	hosts := map[string]*rest.Config{}
 	var mu sync.Mutex
-	for _, name := range []string{"east", "west"} {
+	for _, name := range names {
 		wait.Go(func() {
 			environment := &envtest.Environment{}
 			config, err := vanilla.Start(environment)
@@ -114,7 +138,6 @@ func install(t *testing.T) *fleet {
 			})
 		})
 	}
-	f.provider = server.Cluster(t)
 	config := f.provider.Config(kcptest.Masters)
 	config.QPS = -1
 	objects, err := dynamic.NewForConfig(config)
@@ -128,20 +151,19 @@ func install(t *testing.T) *fleet {
 	f.provider.WaitForDefinition(t, "assignments.fleet.kcp.io")
 	f.provider.Kubectl(t, "create", "clusterrolebinding", "users", "--clusterrole=kcp-fleet-user", "--group=system:authenticated")
 	wait.Wait()
-	if len(hosts) != 2 {
+	if len(hosts) != len(names) {
 		t.FailNow()
 	}
 	for name, host := range hosts {
 		f.attach(t, name, host)
 	}
 	east := filepath.Join(f.dir, "east.admin")
-	f.fleetctl(t).Run(t, "fleet", "import", "deployments.apps", "services", "ingresses.networking.k8s.io", "jobs.batch",
-		"persistentvolumeclaims", "--from-kubeconfig", east)
+	f.fleetctl(t).Run(t, append([]string{"fleet", "import", "deployments.apps", "services", "ingresses.networking.k8s.io", "jobs.batch",
+		"persistentvolumeclaims", "--from-kubeconfig", east}, imported...)...)
 	f.startController(t)
-	for _, name := range []string{"east", "west"} {
+	for _, name := range names {
 		f.join(t, f.clusters[name])
 	}
-	return f
 }
 
 func (f *fleet) fleetctl(t testing.TB) kcptest.Command {
@@ -177,13 +199,7 @@ func (f *fleet) startController(t *testing.T) {
 	kube := f.provider.Kube(t, kcptest.Masters)
 	kubeconfig := filepath.Join(f.dir, "controller.kubeconfig")
 	writeKubeconfig(t, kubeconfig, f.provider.URL(), f.provider.Config(kcptest.Masters).CAData, tokenOf(t, kube, "kcp-fleet", "controller"))
-	port, err := kcptest.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.url = fmt.Sprintf("https://127.0.0.1:%d", port)
-	f.controllerArgs = []string{"controller", "--kubeconfig=" + kubeconfig, fmt.Sprintf("--secure-port=%d", port), "--bind-address=127.0.0.1",
-		"--cert-dir=" + f.dir, "--lost-after=5s"}
+	f.controllerArgs = append(f.controllerArgs, "--kubeconfig="+kubeconfig)
 	f.controller = f.begin("controller", f.controllerArgs...)
 	kcptest.Eventually(t, "the controller has a certificate", func(context.Context) error {
 		_, err := os.Stat(f.caFile())
@@ -191,7 +207,7 @@ func (f *fleet) startController(t *testing.T) {
 	})
 }
 
-func (f *fleet) caFile() string { return filepath.Join(f.dir, "virtual-workspaces.crt") }
+func (f *fleet) caFile() string { return f.ca }
 
 // begin starts a process of the fleet. When all tests have ended, it checks the log for panics.
 func (f *fleet) begin(name string, args ...string) *kcptest.Process {
@@ -246,7 +262,7 @@ func (f *fleet) join(t *testing.T, c *attached) {
 // workspace returns a workspace that has bound the fleet, with a placement.
 func (f *fleet) workspace(t *testing.T, placement string) *kcptest.Cluster {
 	t.Helper()
-	w := server.Cluster(t)
+	w := f.server.Cluster(t)
 	f.bind(t, w, placement)
 	return w
 }
