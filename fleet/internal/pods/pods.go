@@ -203,8 +203,11 @@ func (o objects) call(ctx context.Context, all []source, do func(context.Context
 func (o objects) find(ctx context.Context, name string) (source, *unstructured.Unstructured, error) {
 	missing := apierrors.NewNotFound(resource.GroupResource(), name)
 	all, err := o.sources(ctx, o.workspace, o.namespace)
-	if err != nil || len(all) == 0 || o.namespace == "" {
-		return source{}, nil, errors.Join(err, missing)
+	if err != nil {
+		return source{}, nil, err
+	}
+	if len(all) == 0 || o.namespace == "" {
+		return source{}, nil, missing
 	}
 	found := make([]*unstructured.Unstructured, len(all))
 	err = o.call(ctx, all, func(ctx context.Context, i int, client dynamic.ResourceInterface) (err error) {

@@ -27,7 +27,11 @@ func Upgrade(r *http.Request) (bool, error) {
 
 // ForUpgrades returns a transport like t for requests that upgrade their connection, which HTTP/2 cannot.
 func ForUpgrades(t *http.Transport) *http.Transport {
-	t = t.Clone()
+	t = t.Clone() // which adds HTTP/2 to the protocols of its TLS configuration
 	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	return t
 }

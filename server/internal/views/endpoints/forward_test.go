@@ -25,7 +25,9 @@ const logPath = "/apis/example.org/v1/namespaces/default/books/one/log"
 // forwarding returns a server that forwards all requests of a consumer to a virtual workspace.
 func forwarding(t *testing.T, workspace http.HandlerFunc) *httptest.Server {
 	t.Helper()
-	provider := httptest.NewTLSServer(workspace)
+	provider := httptest.NewUnstartedServer(workspace)
+	provider.EnableHTTP2 = true
+	provider.StartTLS()
 	t.Cleanup(provider.Close)
 	e := newEndpoints(t, provider, provider.URL+"/services/books")
 	at, err := url.Parse(provider.URL + "/services/books")
