@@ -58,7 +58,7 @@ type Options struct {
 	// MovesPerMinute limits how often namespaces move to another cluster.
 	MovesPerMinute int
 	// StorageCAFile has the authority of the certificates with which kcp reads pods, and StorageName their common name. Both may be empty:
-	// then nobody reads pods.
+	// then pods cannot be read.
 	StorageCAFile, StorageName string
 }
 

@@ -253,7 +253,7 @@ func (f *fleet) certificate(t *testing.T) rest.Config {
 }
 
 func (f *fleet) guardsPods(t *testing.T, w, _ *kcptest.Cluster) {
-	for who, config := range map[string]rest.Config{"nobody": {}, "an agent": f.certificate(t), "an administrator": {BearerToken: kcptest.Masters.Token}} {
+	for who, config := range map[string]rest.Config{"an anonymous user": {}, "an agent": f.certificate(t), "an administrator": {BearerToken: kcptest.Masters.Token}} {
 		for _, path := range []string{"/pods", "/namespaces/default/pods/web-1", "/namespaces/default/pods/web-1/log"} {
 			code, body := f.request(t, config, "/services/fleet-pods/clusters/"+w.Name+"/api/v1"+path, http.Header{})
 			if code != http.StatusForbidden && code != http.StatusUnauthorized {
@@ -270,7 +270,7 @@ func (f *fleet) guardsTunnels(t *testing.T, _, _ *kcptest.Cluster) {
 		who, cluster string
 		config       rest.Config
 	}{
-		{"nobody", "east", rest.Config{}}, {"the agent of another cluster", "west", f.certificate(t)}, {"a bootstrap token", "east", rest.Config{BearerToken: token}},
+		{"an anonymous user", "east", rest.Config{}}, {"the agent of another cluster", "west", f.certificate(t)}, {"a bootstrap token", "east", rest.Config{BearerToken: token}},
 	} {
 		code, body := f.request(t, test.config, "/services/fleet/"+test.cluster+"/tunnel", upgrade)
 		if code != http.StatusForbidden && code != http.StatusUnauthorized {

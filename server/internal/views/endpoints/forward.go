@@ -49,7 +49,7 @@ func newStreams(config *tls.Config) streams {
 }
 
 // Forward forwards a request to a path in the virtual workspace at a URL, in the logical cluster of its context. It streams the response,
-// and upgrades the connection if the client asks for it.
+// and upgrades the connection if the client requests it.
 func (e *Endpoints) Forward(w http.ResponseWriter, r *http.Request, at *url.URL, path string) {
 	cluster, err := logicalcluster.NameFrom(r.Context())
 	if err != nil {
