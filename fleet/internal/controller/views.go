@@ -110,7 +110,8 @@ func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 		}
 		return authorizer.DecisionAllow, "", nil
 	case identity.IsBootstrap(a.GetUser(), string(v.provider), v.cluster):
-		if (!a.IsResourceRequest() && a.GetPath() != tunnelPath) || (a.GetAPIGroup() == v1alpha1.SchemeGroupVersion.Group && a.GetResource() == "clusters") {
+		ownCluster := a.GetAPIGroup() == v1alpha1.SchemeGroupVersion.Group && a.GetResource() == "clusters"
+		if (!a.IsResourceRequest() && a.GetPath() != tunnelPath) || ownCluster {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionDeny, "the agent has no certificate yet: approve its request", nil

@@ -56,7 +56,8 @@ func (p *Pods) stream(w http.ResponseWriter, r *http.Request, info *request.Requ
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamTimeout)
 	defer cancel()
-	to := &url.URL{Scheme: "http", Host: "cluster", Path: s.path() + "/api/v1/pods/" + info.Name + "/" + info.Subresource, RawQuery: r.URL.RawQuery}
+	path := s.path() + "/api/v1/pods/" + info.Name + "/" + info.Subresource
+	to := &url.URL{Scheme: "http", Host: "cluster", Path: path, RawQuery: r.URL.RawQuery}
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(out *httputil.ProxyRequest) {

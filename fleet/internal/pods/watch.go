@@ -19,8 +19,8 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 		return nil, err
 	}
 	var first []unstructured.Unstructured
-	from, begins := options.ResourceVersion, options.ResourceVersion == "" || options.ResourceVersion == "0" || options.SendInitialEvents != nil
-	if begins {
+	from := options.ResourceVersion
+	if from == "" || from == "0" || options.SendInitialEvents != nil {
 		list, err := o.List(ctx, metav1.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
 		if err != nil {
 			return nil, err

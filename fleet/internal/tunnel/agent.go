@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Run opens the connection of an agent at a URL, and serves the requests of the fleet with handler until the connection breaks, or ctx ends.
-// transport authenticates the agent, and must use HTTP/1.1.
+// Run opens the connection of an agent at a URL, and serves the requests of the fleet with handler until the connection breaks, or ctx
+// ends. transport authenticates the agent, and must use HTTP/1.1.
 func Run(ctx context.Context, transport http.RoundTripper, url string, handler http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
