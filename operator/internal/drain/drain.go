@@ -1,5 +1,5 @@
 // Package drain decides which logical clusters of a shard move to which other shards. It is pure: callers read the state of kcp, and
-// execute what Decide returns. A decision depends only on what kcp has, so that it continues when the operator restarts.
+// execute the decision of a Plan. A decision depends only on what kcp has, so that it continues when the operator restarts.
 package drain
 
 import (
@@ -26,13 +26,10 @@ const (
 	maxFailed, maxShown = 100, 10
 )
 
-// Snapshot is the state of a shard and of its installation in kcp.
+// Snapshot is the state of an installation in kcp.
 type Snapshot struct {
 	// Shard is the name of the shard that is drained.
 	Shard string
-	// Held are logical clusters of the shard: all of them unless there are enough to begin moves. Total is the number of all.
-	Held  []corev1alpha1.ShardLogicalCluster
-	Total int64
 	// Shards are all shards of the installation, and Migrations all migrations.
 	Shards     []corev1alpha1.Shard
 	Migrations []migrationv1alpha1.LogicalClusterMigration
@@ -58,65 +55,23 @@ type Decision struct {
 // state is a Snapshot, ordered for a decision.
 type state struct {
 	Snapshot
-	// moving are the logical clusters in a migration, failed the messages of failed migrations of the operator.
-	moving, failed map[string]string
+	// moving are the logical clusters in a migration, with the reason why it waits, and failed those whose migration of the operator failed.
+	moving map[string]string
+	failed map[string]failure
 	// own is the number of migrations of the operator in progress, and arriving that of all migrations to each shard.
-	own       int
-	arriving  map[string]int64
+	own      int
+	arriving map[string]int64
+	// refuses has the reason why each shard gets no logical clusters, or an empty string.
 	refuses   map[string]string
 	forgotten []string
 }
 
-// Decide returns what happens next to a shard that is drained. was is the stored progress. While it is nil, nothing begins: the number of
-// logical clusters at the start is stored first, because it cannot be read later.
-func Decide(in Snapshot, was *v1alpha1.DrainStatus) Decision {
-	s := read(in)
-	d := Decision{Forget: s.forgotten, Status: v1alpha1.DrainStatus{Total: in.Total, Remaining: in.Total}}
-	if was != nil {
-		d.Status.Total = max(was.Total, in.Total)
-	}
-	var r report
-	for _, lc := range in.Held {
-		_, moves := s.moving[lc.Name]
-		failure, failed := s.failed[lc.Name]
-		switch {
-		case moves:
-			d.Status.Moving++
-		case lc.Deleting:
-			r.deleting++
-		case failed:
-			r.add(lc, failure)
-		case lc.Stays != "":
-			r.add(lc, lc.Stays)
-		case was != nil && s.own+len(d.Begin) < Parallel && len(s.failed) < maxFailed:
-			if destination := s.destination(lc); destination == "" {
-				r.stuck = append(r.stuck, lc)
-			} else {
-				d.Begin = append(d.Begin, Move{lc.Name, destination})
-				s.arriving[destination]++
-			}
-		default:
-			r.later++
-		}
-	}
-	d.Status.Moving += int32(len(d.Begin))
-	for _, lc := range r.stuck {
-		r.add(lc, s.nowhere(lc))
-	}
-	d.Status.Failed, d.Status.Failures = int32(len(r.failures)), r.failures[:min(len(r.failures), maxShown)]
-	d.Condition = r.condition(s, d)
-	return d
-}
-
-// Enough reports whether moves can begin with what was read of a shard, so that no other page is necessary.
-func Enough(in Snapshot) bool {
-	d := Decide(in, &v1alpha1.DrainStatus{})
-	return len(d.Begin) > 0 || int(d.Status.Moving) >= Parallel
-}
+// failure is a failed migration.
+type failure struct{ migration, message string }
 
 // read orders what kcp has.
 func read(in Snapshot) *state {
-	s := &state{Snapshot: in, moving: map[string]string{}, failed: map[string]string{}, arriving: map[string]int64{},
+	s := &state{Snapshot: in, moving: map[string]string{}, failed: map[string]failure{}, arriving: map[string]int64{},
 		refuses: map[string]string{}}
 	for i := range in.Shards {
 		s.refuses[in.Shards[i].Name] = refusal(&in.Shards[i], in.Shard)
@@ -138,11 +93,21 @@ func (s *state) readMigration(m *migrationv1alpha1.LogicalClusterMigration) {
 			s.own++
 		}
 	case !own || m.DeletionTimestamp != nil:
-	case m.Status.Phase == migrationv1alpha1.PhaseCompleted || s.Total == 0 || !s.Now.Before(ended.Add(retryAfter)):
+	case m.Status.Phase == migrationv1alpha1.PhaseCompleted || !s.Now.Before(ended.Add(retryAfter)):
 		s.forgotten = append(s.forgotten, m.Name)
 	default:
-		s.failed[m.Spec.LogicalCluster] = message
+		s.failed[m.Spec.LogicalCluster] = failure{m.Name, message}
 	}
+}
+
+// accepted reports whether any shard accepts logical clusters.
+func (s *state) accepted() bool {
+	for _, reason := range s.refuses {
+		if reason == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // outcome returns when a migration has ended, and why it has failed or waits.

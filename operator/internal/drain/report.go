@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,16 +21,23 @@ const (
 	ReasonDeleting      = "WaitingForDeletion"
 )
 
-// report collects what does not move.
+// report collects what moves, and what does not.
 type report struct {
-	failures []v1alpha1.DrainFailure
-	// stuck are logical clusters for which no shard exists, later is the number of those that wait for others.
-	stuck           []corev1alpha1.ShardLogicalCluster
-	deleting, later int
+	// moving is the number of logical clusters that move, later that of those that wait for others.
+	moving, deleting, later int64
+	// waiting is why one of those that move waits.
+	waiting string
+	// failed is the number of logical clusters that do not move, failures are the first of them, and stuck is the number of those for which
+	// there is no shard.
+	failed, stuck int64
+	failures      []v1alpha1.DrainFailure
 }
 
+// add adds a logical cluster that does not move.
 func (r *report) add(lc corev1alpha1.ShardLogicalCluster, message string) {
-	r.failures = append(r.failures, v1alpha1.DrainFailure{LogicalCluster: lc.Name, Workspace: lc.Path, Message: message})
+	if r.failed++; len(r.failures) < maxShown {
+		r.failures = append(r.failures, v1alpha1.DrainFailure{LogicalCluster: lc.Name, Workspace: lc.Path, Message: message})
+	}
 }
 
 // nowhere returns why no shard gets a logical cluster, and what to do.
@@ -59,36 +67,33 @@ func (s *state) nowhere(lc corev1alpha1.ShardLogicalCluster) string {
 }
 
 // condition returns the condition Drained.
-func (r *report) condition(s *state, d Decision) metav1.Condition {
+func (p *Plan) condition(r report, status v1alpha1.DrainStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionFalse}
-	if s.Total == 0 {
+	if status.Remaining == 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonEmpty, "the shard holds no logical cluster, and gets none"
 		return c
 	}
-	c.Message = fmt.Sprintf("%d of %d logical clusters remain", s.Total, d.Status.Total)
-	if n := d.Status.Moving; n > 0 {
+	c.Message = fmt.Sprintf("%d of %d logical clusters remain", status.Remaining, status.Total)
+	if r.moving > 0 {
 		c.Reason = ReasonMoving
-		c.Message += fmt.Sprintf(", %d are moving", n)
-		if waiting := s.waiting(); waiting != "" {
-			c.Message += " (" + waiting + ")"
+		c.Message += fmt.Sprintf(", %d are moving", r.moving)
+		if r.waiting != "" {
+			c.Message += " (" + r.waiting + ")"
 		}
 	}
 	if len(r.failures) > 0 {
 		first := r.failures[0]
-		name := first.Workspace
-		if name == "" {
-			name = "logical cluster " + first.LogicalCluster
-		}
-		c.Message += fmt.Sprintf(", %d cannot move: %s: %s", len(r.failures), name, first.Message)
+		name := cmp.Or(first.Workspace, "logical cluster "+first.LogicalCluster)
+		c.Message += fmt.Sprintf(", %d cannot move: %s: %s", r.failed, name, first.Message)
 	}
 	switch {
 	case c.Reason != "":
-	case r.later > 0 && len(s.failed) < maxFailed:
+	case r.later > 0 && len(p.failed) < maxFailed:
 		c.Reason = ReasonMoving
 		c.Message += ": the next moves begin soon"
-	case len(r.stuck) > 0:
+	case r.stuck > 0:
 		c.Reason = ReasonNoDestination
-	case len(r.failures) > 0:
+	case r.failed > 0:
 		c.Reason = ReasonMovesFailed
 		c.Message += ". Failed moves are tried again after " + retryAfter.String() +
 			"; see status.drain.failures, and move or delete these workspaces"
@@ -100,14 +105,4 @@ func (r *report) condition(s *state, d Decision) metav1.Condition {
 		c.Message += ": the next ones begin soon"
 	}
 	return c
-}
-
-// waiting returns why a migration of a logical cluster of the shard waits, or an empty string.
-func (s *state) waiting() string {
-	for _, lc := range s.Held {
-		if message := s.moving[lc.Name]; message != "" {
-			return lc.Path + ": " + message
-		}
-	}
-	return ""
 }

@@ -45,7 +45,7 @@ func (s *scope) drain(ctx context.Context, moves Moves, credentials kcpaccess.Cr
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionDrained)
 		return
 	}
-	in, err := s.snapshot(ctx, moves, credentials)
+	plan, err := s.plan(ctx, moves, credentials)
 	if err != nil {
 		reason, message := "RootShardUnreachable", "reading what the shard holds: "+err.Error()
 		if apierrors.IsNotFound(err) {
@@ -56,7 +56,7 @@ func (s *scope) drain(ctx context.Context, moves Moves, credentials kcpaccess.Cr
 		s.setDrained(metav1.ConditionFalse, reason, message)
 		return
 	}
-	d := drain.Decide(in, status.Drain)
+	d := plan.Decision()
 	if err := s.move(ctx, moves, credentials, d); err != nil {
 		d.Condition.Message += "; " + err.Error()
 	}
@@ -72,23 +72,25 @@ func (s *scope) setDrained(status metav1.ConditionStatus, reason, message string
 		ObservedGeneration: s.object.Generation, Message: message})
 }
 
-// snapshot reads what the shard holds, until there is enough to begin moves.
-func (s *scope) snapshot(ctx context.Context, moves Moves, credentials kcpaccess.Credentials) (in drain.Snapshot, err error) {
-	in = drain.Snapshot{Shard: s.object.Name, Now: time.Now()}
+// plan reads what the shard holds, until it is decided what happens next.
+func (s *scope) plan(ctx context.Context, moves Moves, credentials kcpaccess.Credentials) (*drain.Plan, error) {
+	in := drain.Snapshot{Shard: s.object.Name, Now: time.Now()}
+	var err error
 	if in.Shards, err = moves.Shards(ctx, credentials); err != nil {
-		return in, err
+		return nil, err
 	}
 	if in.Migrations, err = moves.Migrations(ctx, credentials); err != nil {
-		return in, err
+		return nil, err
 	}
+	plan := drain.NewPlan(in, s.object.Status.Drain)
 	for after := ""; ; {
 		page, err := moves.Holdings(ctx, credentials, s.object.Name, after)
 		if err != nil {
-			return in, err
+			return nil, err
 		}
-		in.Held, in.Total = append(in.Held, page.Items...), page.Total
-		if after = page.Continue; after == "" || drain.Enough(in) {
-			return in, nil
+		plan.Add(page.Items, page.Total)
+		if after = page.Continue; after == "" || plan.Enough() {
+			return plan, nil
 		}
 	}
 }
