@@ -34,6 +34,8 @@ type Reconciler struct {
 	component.Environment
 	// Registry has the Shard objects in kcp. Nil: they are not checked, and Shards are deleted at once.
 	Registry Registry
+
+	watch watch
 }
 
 // scope is the state of one reconciliation of a Shard.
@@ -50,6 +52,7 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	sh := &v1alpha1.Shard{}
 	if exists, err := r.Read(ctx, request, sh); !exists {
+		r.watch.set(request.NamespacedName, nil)
 		return ctrl.Result{}, err
 	}
 	rs, missing := installation.Root(ctx, r.Client, sh.Namespace, "rootShard.ref", sh.Spec.RootShard.Reference)
@@ -65,6 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if remains != nil {
 		s.Report.Set(v1alpha1.ConditionRegistered, remains)
 	}
+	var seen *view
 	switch {
 	case missing != nil:
 		s.Report.Set(v1alpha1.ConditionReferenceValid, missing)
@@ -75,9 +79,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	default:
 		s.reconcile(ctx)
 		if r.Registry != nil {
-			s.registered(ctx, r.Registry)
+			seen = s.registered(ctx, r.Registry)
 		}
 	}
+	r.watch.set(request.NamespacedName, seen)
 	s.Ignored(withoutEffect(&sh.Spec))
 	sh.Status.URL = s.shard.BaseURL()
 	return s.End(ctx, before, before.Status.Conditions)

@@ -99,30 +99,38 @@ func (r *Reconciler) deregister(ctx context.Context, sh *v1alpha1.Shard, rs *v1a
 }
 
 // registered checks the Shard object in kcp: other shards and front proxies use its URL. It also stops and starts the scheduling of
-// workspaces to the shard.
-func (s *scope) registered(ctx context.Context, registry Registry) {
+// workspaces to the shard. It returns what it has read, which the watch compares, and nil if it must be called again in any case.
+func (s *scope) registered(ctx context.Context, registry Registry) *view {
 	if !s.Report.Met(v1alpha1.ConditionAvailable) {
 		if s.object.Spec.Drain {
 			s.setDrained(metav1.ConditionFalse, "NotAvailable", "the shard must run so that its logical clusters can move, see condition Available")
 		}
-		return // a shard registers when it starts
+		return nil // a shard registers when it starts
 	}
 	credentials, err := installation.Credentials(ctx, s.Client, s.root)
 	if err != nil {
 		s.Report.Set(v1alpha1.ConditionRegistered, err)
-		return
+		return nil
 	}
 	found, err := registry.Shard(ctx, credentials, s.object.Name)
+	seen := &view{credentials, newAnswer(found, err)}
 	drained := s.object.Spec.Drain || !s.object.DeletionTimestamp.IsZero()
 	if err == nil && found.Cordoned != drained {
 		err = registry.Cordon(ctx, credentials, s.object.Name, drained)
+		seen = nil
 	}
 	if err == nil {
 		s.object.Status.LogicalClusters = &found.LogicalClusters
 		s.drain(ctx, registry, credentials)
 	}
-	s.After = conditions.Earliest(s.After, component.Again) // no watch reports changes in kcp
 	s.Report.Set(v1alpha1.ConditionRegistered, s.state(found, err))
+	if drained || meta.FindStatusCondition(s.object.Status.Conditions, v1alpha1.ConditionDrained) != nil {
+		seen = nil // moves of logical clusters do not change the Shard object
+	}
+	if seen == nil {
+		s.After = conditions.Earliest(s.After, component.Again)
+	}
+	return seen
 }
 
 // state returns an error if other shards cannot use the shard.

@@ -26,6 +26,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.OfRoot(list))).
 		Watches(&v1alpha1.VirtualWorkspace{}, handler.EnqueueRequestsFromMapFunc(installation.OfViews(shard.FurtherKind))).
 		WatchesRawSource(r.EtcdChecker).
+		WatchesRawSource(r).
 		Complete(r)
 }
 
