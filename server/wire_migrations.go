@@ -52,6 +52,7 @@ func (i *installation) moveClusters(g *genericapiserver.Config, signers *authent
 		Shard: name, Store: i.backend, Copies: copies, Records: parents.OriginRecords(i.backend, copies), Accepts: accepts,
 		Leave: preparer.DescribeChildren,
 	}
+	t.scheduler.MakeRoom = (&migration.Homes{Parents: parents, Store: i.backend, Copies: copies}).MakeRoom
 	parents.Serve(i.calls)
 	preparer.Serve(i.calls)
 	origin.Serve(i.calls)

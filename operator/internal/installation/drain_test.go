@@ -69,7 +69,7 @@ func TestDrainMovesLogicalClustersUntilItIsStopped(t *testing.T) {
 		w.MustUpdate(t, west)
 		w.reconcile(t)
 	}
-	kcp.stays = map[string]string{"c00": "homes of users do not move"}
+	kcp.stays = map[string]string{"c00": "the logical cluster has no Workspace"}
 	drain(true)
 	w.expect(t, west, "Drained", metav1.ConditionFalse, "Moving", "12 of 12 logical clusters remain")
 	if len(kcp.migrations) > 0 || west.Status.Drain.Total != 12 {

@@ -339,7 +339,7 @@ func TestRemainsOfAMovedClusterAreDeletedBehindItsFence(t *testing.T) {
 	if after := c.origin.cluster(t, "other"); !slices.Equal(before, after) {
 		t.Errorf("another cluster had %v, now %v", before, after)
 	}
-	if err := writers["create"](in("moving"), "late", ""); !isFenced(err) {
+	if err := writers["create"](in("moving"), "late", ""); !IsFenced(err) {
 		t.Errorf("a late write: %v", err)
 	}
 }

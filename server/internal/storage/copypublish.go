@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -70,6 +71,32 @@ func (c *Copies) Publish(ctx context.Context, fence *Fence, above int64, change 
 		return 0, fmt.Errorf("publishing logical cluster %q: %w", cluster, outOfSpace(err))
 	}
 	return done.Header.Revision, nil
+}
+
+// Reopen lets another cluster with the name of one that has moved away be created in this store: it deletes what remains behind the fence,
+// and then, in one transaction, removes the fence and records the revision as the first of the cluster in this store. So clients and
+// informers that have resource versions of the former one list again. created identifies the new cluster.
+func (c *Copies) Reopen(ctx context.Context, fence *Fence, created types.UID) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if fence.State != FenceMoved {
+		return fmt.Errorf("creating logical cluster %q again: its fence is %s", cluster, fence.State)
+	}
+	if err := c.Clear(ctx, fence); err != nil {
+		return err
+	}
+	fenceKey := c.backend.fences.key(cluster)
+	done, err := c.backend.client.Client.Txn(ctx).If(clientv3.Compare(clientv3.Value(fenceKey), "=", fence.value())).
+		Then(clientv3.OpPut(c.backend.fences.floor(cluster), string(created)), clientv3.OpDelete(fenceKey)).Commit()
+	if err == nil && !done.Succeeded {
+		err = errFenceChanged
+	}
+	if err != nil {
+		return fmt.Errorf("creating logical cluster %q again: %w", cluster, outOfSpace(err))
+	}
+	return nil
 }
 
 // logicalClusters is the resource of the object that describes a cluster.

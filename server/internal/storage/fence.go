@@ -177,8 +177,8 @@ func (f fencing) write(ctx context.Context, key string, revision int64, change c
 // fenced is the error for writes of a fenced cluster.
 type fenced struct{ *apierrors.StatusError }
 
-// isFenced reports whether a write failed because its cluster is fenced.
-func isFenced(err error) bool {
+// IsFenced reports whether a read or a write failed because its cluster is fenced.
+func IsFenced(err error) bool {
 	var f *fenced
 	return errors.As(err, &f)
 }

@@ -401,7 +401,7 @@ func TestAWriteThatMayPrecedeAFenceIsNotReportedAsRefused(t *testing.T) {
 	reach := s.client.Kubernetes.(transactions)
 	lost := &lossy{Interface: reach.Interface, done: true, since: func() { s.leave(t, "a") }, err: rpctypes.ErrLeaderChanged}
 	_, err := retryPut(in("a"), lost, s.root+"/core/configmaps/a/x", []byte("{}"), 0, etcdkubernetes.PutOptions{})
-	if !apierrors.IsTimeout(err) || isFenced(err) {
+	if !apierrors.IsTimeout(err) || IsFenced(err) {
 		t.Errorf("got %v", err)
 	}
 }

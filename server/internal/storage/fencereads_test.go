@@ -299,6 +299,46 @@ func TestAMovedClusterDisappearsWithoutDeletions(t *testing.T) {
 	}
 }
 
+func TestAClusterIsCreatedAgainWhereOneHasMovedAway(t *testing.T) {
+	s := newFencedStore(t)
+	copies := s.Copies(nil)
+	create(t, s.maps, "left", "n", "former", nil)
+	create(t, s.maps, "resident", "n", "r", nil)
+	settling, moved := with(leaving(), FenceSettling), with(leaving(), FenceMoved)
+	s.swap(t, "left", nil, leaving())
+	if err := copies.Reopen(in("left"), leaving(), "created"); err == nil {
+		t.Error("a cluster that has not left is deleted")
+	}
+	s.swap(t, "left", leaving(), settling)
+	s.swap(t, "left", settling, moved)
+	before := s.now(t)
+	all, err := s.watchFrom(t, "*", before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := with(moved, FenceMoved)
+	later.Epoch++
+	if err := copies.Reopen(in("left"), later, "created"); !IsFenceChanged(err) {
+		t.Errorf("behind the fence of another migration: %v", err)
+	}
+	if err := copies.Reopen(in("left"), moved, "created"); err != nil {
+		t.Fatal(err)
+	}
+	create(t, s.maps, "left", "n", "new", nil)
+	if events := ended(t, all); len(events) > 0 {
+		t.Errorf("a watch from before got %v", events)
+	}
+	if found := list(t, s.maps, "*", ""); !slices.Equal(found, []string{"left|n/new", "resident|n/r"}) {
+		t.Errorf("a list of all clusters: %v", found)
+	}
+	if _, err := s.watchFrom(t, "*", before); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch that resumes: %v", err)
+	}
+	if _, err := s.watchFrom(t, "left", before); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch of the cluster that resumes: %v", err)
+	}
+}
+
 func TestAMigrationWaitsForEveryProcess(t *testing.T) {
 	s := newFencedStore(t)
 	other := NewBackend(client, s.root, 0)

@@ -39,7 +39,7 @@ func retry[R any](ctx context.Context, answer time.Duration, ask func(context.Co
 		switch {
 		case denied(err) && (reads || lost == nil):
 			return response, lost, forbidden(err)
-		case denied(err), lost != nil && (isFenced(err) || IsRecordChanged(err)): // the lost attempt may precede the fence or the record
+		case denied(err), lost != nil && (IsFenced(err) || IsRecordChanged(err)): // the lost attempt may precede the fence or the record
 			return response, lost, lost
 		case err == nil || ctx.Err() != nil || !unanswered(err):
 			return response, lost, err

@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -154,6 +156,57 @@ func TestAHomeIsCreatedAgainAfterItsDeletion(t *testing.T) {
 	if err != nil || record.GetUID() == former.GetUID() {
 		t.Errorf("the record of the home is %v, %v", record, err)
 	}
+}
+
+func TestAHomeMovesAndIsCreatedAgainWhereItWas(t *testing.T) {
+	t.Parallel()
+	user, home, holder := newHome(t)
+	other := installation.Shards[slices.IndexFunc(installation.Shards, func(s *sharded.Process) bool {
+		return s != holder && s != installation.Root()
+	})]
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
+	atHome := func(on *sharded.Process) clientcorev1.ConfigMapInterface {
+		t.Helper()
+		client, err := kubernetes.NewForConfig(actingAs(on.Server().Named("user:"+user), user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.CoreV1().ConfigMaps("default")
+	}
+	kcptest.Eventually(t, "the user works at home", func(ctx context.Context) error {
+		_, err := atHome(holder).Create(ctx, settings, metav1.CreateOptions{})
+		return err
+	})
+
+	ended(t, move(t, home.Spec.Cluster, other.Name), "Completed")
+	if now := holderOf(t, home); now != other {
+		t.Errorf("the home is on shard %s, want %s", now.Name, other.Name)
+	}
+	if _, err := atHome(other).Get(kcptest.Context(t), "settings", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, s := range installation.Shards {
+		found, err := homeOf(kcptest.Context(t), actingAs(s.Server().Named("root"), user))
+		if err != nil || found.Spec.Cluster != home.Spec.Cluster || found.CreationTimestamp != home.CreationTimestamp {
+			t.Errorf("shard %s: the home is %v, %v", s.Name, found, err)
+		}
+	}
+
+	records := installation.Root().Server().Named("homes").Objects(t, kcptest.Workspaces)
+	for again := other; again != holder; again = holderOf(t, home) { // the root shard chooses at random
+		if err := records.Delete(kcptest.Context(t), home.Spec.Cluster, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kcptest.WaitUntilGone(t, records, home.Spec.Cluster)
+		kcptest.Eventually(t, "the home exists again", func(ctx context.Context) error {
+			_, err := homeOf(ctx, actingAs(root(), user))
+			return err
+		})
+	}
+	kcptest.Eventually(t, "the user works in the new home", func(ctx context.Context) error {
+		_, err := atHome(holder).Create(ctx, settings, metav1.CreateOptions{}) // which the former home had, too
+		return err
+	})
 }
 
 func TestHomesAreServedWithoutTheRootShard(t *testing.T) {

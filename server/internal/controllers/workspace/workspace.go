@@ -194,6 +194,9 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	if r.Scheduler.IsElsewhere(ws) {
 		return r.createElsewhere(ctx, ws, name, lc)
 	}
+	if err := r.Scheduler.PrepareHome(ctx, key.Cluster, name, ws.UID); err != nil {
+		return err
+	}
 	if err := r.create(logicalcluster.WithName(ctx, name), ws, lc); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -93,13 +94,13 @@ func AskRoot(clients *peers.Clients) func(ctx context.Context, who user.Info) (*
 	}
 }
 
-// held returns a home that this shard holds, and otherwise the answer of the root shard.
+// held returns a home that this shard holds, and otherwise the answer of the root shard, also for a home that moves or has moved away.
 func (h *Homes) held(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error) {
 	name := pathindex.HomeCluster(who.GetName())
 	lc := &corev1alpha1.LogicalCluster{}
 	err := h.Clusters.Get(logicalcluster.WithName(ctx, name), corev1alpha1.LogicalClusterName, lc)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) || storage.IsFenced(err):
 		return h.Ask(ctx, who)
 	case err != nil:
 		return nil, err
@@ -131,11 +132,11 @@ func (h *Homes) recorded(ctx context.Context, who user.Info) (*tenancyv1alpha1.W
 	return showRecord(ws), h.readinessOf(ws)
 }
 
-// older reports whether a user has a home without a record.
+// older reports whether a user has a home without a record. One that has moved away had a record.
 func (h *Homes) older(ctx context.Context, who user.Info) (bool, error) {
 	inside := logicalcluster.WithName(ctx, pathindex.HomeCluster(who.GetName()))
 	err := h.Clusters.Get(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || storage.IsFenced(err) {
 		return false, nil
 	}
 	return err == nil, err

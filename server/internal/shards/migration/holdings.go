@@ -113,8 +113,6 @@ func staying(lc *corev1alpha1.LogicalCluster) string {
 	switch {
 	case lc.Spec.Owner == nil || lc.Spec.Owner.Resource != "workspaces":
 		return "the logical cluster has no Workspace"
-	case lc.Spec.Owner.Cluster == string(logicalcluster.Homes): // a home has the same name if it is created again, on any shard
-		return "homes of users do not move"
 	case lc.DeletionTimestamp != nil:
 		return "the logical cluster is being deleted"
 	}

@@ -43,7 +43,7 @@ func TestAShardListsWhatItHoldsForTheRootShard(t *testing.T) {
 	selecting := team("west")
 	selecting.Spec.Location = &tenancyv1alpha1.WorkspaceLocation{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}}
 	home, system, deleted, elsewhere := logicalCluster("home"), logicalCluster("a"), logicalCluster("deleted"), logicalCluster("elsewhere")
-	home.Spec.Owner.Cluster = string(logicalcluster.Homes)
+	home.Spec.Owner.Cluster, home.Annotations[tenancyv1alpha1.OwnerShardAnnotation] = string(logicalcluster.Homes), "root"
 	system.Spec.Owner = nil
 	deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{}, []string{"keep"}
 	elsewhere.Annotations[tenancyv1alpha1.OwnerShardAnnotation] = "north"
@@ -52,7 +52,7 @@ func TestAShardListsWhatItHoldsForTheRootShard(t *testing.T) {
 		{Name: "a", Path: "root:a", Stays: "the logical cluster has no Workspace"},
 		{Name: "deleted", Path: "root:deleted", Stays: "the logical cluster is being deleted", Deleting: true},
 		{Name: "elsewhere", Path: "root:elsewhere", Stays: "the shard of its Workspace is not known: no route"},
-		{Name: "home", Path: "root:home", Stays: "homes of users do not move"},
+		{Name: "home", Path: "root:home", Stays: "the shard of its Workspace is not known: no route"},
 		{Name: string(moving), Path: "root:" + string(moving), Selector: "region=eu"},
 	}
 	byName := func(a, b corev1alpha1.ShardLogicalCluster) int { return strings.Compare(a.Name, b.Name) }

@@ -76,12 +76,17 @@ func (p *Parents) workspace(ctx context.Context, o owned) (*tenancyv1alpha1.Work
 	return ws, err
 }
 
-// check returns an error if a Workspace is not the one of the cluster.
+// check returns an error if a Workspace is not the one of the cluster. One with another UID was created after that was deleted.
 func (o owned) check(ws *tenancyv1alpha1.Workspace) error {
-	if ws.UID == o.UID && placement.Of(ws).Cluster == o.Cluster {
-		return nil
+	switch {
+	case ws.UID != o.UID:
+		gone := apierrors.NewNotFound(workspaces, o.Name)
+		gone.ErrStatus.Message = fmt.Sprintf("workspace %q is not the Workspace of logical cluster %q, which is deleted", o.Name, o.Cluster)
+		return gone
+	case placement.Of(ws).Cluster != o.Cluster:
+		return apierrors.NewConflict(workspaces, o.Name, fmt.Errorf("it is not the Workspace of logical cluster %q", o.Cluster))
 	}
-	return apierrors.NewConflict(workspaces, o.Name, fmt.Errorf("it is not the Workspace of logical cluster %q", o.Cluster))
+	return nil
 }
 
 func (p *Parents) record(ctx context.Context, _ peers.Identity, in owned) (placement.Record, error) {
@@ -146,11 +151,15 @@ func (p placed) Record(ctx context.Context, _ logicalcluster.Name) (placement.Re
 	if err != nil {
 		return placement.Record{}, err
 	}
-	var record placement.Record
+	return p.recordAt(ctx, shard, p.owned())
+}
+
+// recordAt reads a record on a shard, which can be this one.
+func (p *Parents) recordAt(ctx context.Context, shard string, of owned) (record placement.Record, err error) {
 	if shard == p.Shard {
-		record, err = p.record(ctx, peers.Identity{Kind: peers.Shard, Name: p.Shard}, p.owned())
+		record, err = p.record(ctx, peers.Identity{Kind: peers.Shard, Name: p.Shard}, of)
 	} else {
-		record, err = peers.Call[owned, placement.Record](ctx, p.Clients, shard, callRecord, p.owned())
+		record, err = peers.Call[owned, placement.Record](ctx, p.Clients, shard, callRecord, of)
 	}
 	if isAbsent(err) {
 		err = fmt.Errorf("%w: %w", errGone, err)

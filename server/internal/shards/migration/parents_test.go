@@ -71,7 +71,7 @@ func TestARecordIsThatOfTheWorkspaceOfTheCluster(t *testing.T) {
 		want   func(error) bool
 	}{
 		{"the Workspace", func(*owned) {}, isAccepted},
-		{"a Workspace that was created again", func(o *owned) { o.UID = "former" }, apierrors.IsConflict},
+		{"a Workspace that was created again", func(o *owned) { o.UID = "former" }, isAbsent},
 		{"the Workspace of another cluster", func(o *owned) { o.Cluster = "other" }, apierrors.IsConflict},
 		{"a Workspace that does not exist", func(o *owned) { o.Name = "absent" }, apierrors.IsNotFound},
 		{"the Workspace of another parent", func(o *owned) { o.Parent = "other" }, apierrors.IsNotFound},
@@ -129,7 +129,7 @@ func TestARecordChangesToTheCommitOrTheAbortOfAnAcceptedMigration(t *testing.T) 
 		{"a commit of another name", placement.Record{Shard: "east", Epoch: 2, Cluster: "other"}, nil, nil, apierrors.IsForbidden},
 
 		{"a Workspace that was created again", commit, nil, func(in *replacement, _ *peers.Identity) { in.Owned.UID = "former" },
-			apierrors.IsConflict},
+			isAbsent},
 		{"a Workspace that does not exist", commit, nil, func(in *replacement, _ *peers.Identity) { in.Owned.Name = "absent" },
 			apierrors.IsNotFound},
 		{"a record that has changed since", record("east", 5), nil, func(in *replacement, _ *peers.Identity) {

@@ -79,6 +79,9 @@ func (c *Calls) create(ctx context.Context, caller peers.Identity, in Creation) 
 	if shard, _, known := c.Holder(in.Cluster); known && shard != c.Scheduler.ShardName {
 		return State{}, nameTaken(in.Cluster)
 	}
+	if err := c.Scheduler.PrepareHome(ctx, in.Parent.Cluster, in.Cluster, in.UID); err != nil {
+		return State{}, err
+	}
 	inside := logicalcluster.WithName(ctx, in.Cluster)
 	lc := in.logicalCluster(c.Scheduler.ShardName, c.Scheduler.ExternalURL, caller.Name)
 	wait := c.Scheduler.ExpectCluster(in.Cluster)

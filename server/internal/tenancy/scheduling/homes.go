@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -89,6 +90,9 @@ func (s *Scheduler) completeHome(ctx context.Context, records Records, ws *tenan
 		return err
 	}
 	if !s.IsElsewhere(ws) {
+		if err := s.PrepareHome(ctx, logicalcluster.Homes, name, ws.UID); err != nil {
+			return err
+		}
 		inside := logicalcluster.WithName(ctx, name)
 		wait := s.ExpectCluster(name)
 		err := s.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc)
@@ -102,6 +106,14 @@ func (s *Scheduler) completeHome(ctx context.Context, records Records, ws *tenan
 		return records.Get(ctx, ws.Name, ws)
 	}
 	return nil
+}
+
+// PrepareHome prepares this shard for the creation of a logical cluster of a Workspace. Only homes need that.
+func (s *Scheduler) PrepareHome(ctx context.Context, parent, name logicalcluster.Name, owner types.UID) error {
+	if parent != logicalcluster.Homes || s.MakeRoom == nil {
+		return nil
+	}
+	return s.MakeRoom(ctx, name, owner)
 }
 
 // settleHome records the location of a home on this shard.

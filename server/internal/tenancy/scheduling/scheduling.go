@@ -52,6 +52,9 @@ type Scheduler struct {
 	Answers func(shard string) bool
 	Remote  Remote
 	Stored  Revisions
+	// MakeRoom lets a home of a Workspace be created on this shard from which an earlier home of the same user may have moved away. It is nil
+	// if this is the only shard.
+	MakeRoom func(ctx context.Context, home logicalcluster.Name, owner types.UID) error
 
 	clusterArrivals, workspaceArrivals *arrivals
 	// seen waits until this server sees what it has acknowledged of the Workspaces in a cluster.
