@@ -92,8 +92,9 @@ func (s *session) showInstallations(ctx context.Context, name string, output for
 		return encode(s.Out, output, all)
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintf(s.Out, "There is no RootShard in namespace %s.\n", namespace)
-		return err
+		if _, err := fmt.Fprintf(s.Out, "There is no RootShard in namespace %s.\n", namespace); err != nil {
+			return err
+		}
 	}
 	for i, in := range all {
 		if i > 0 {
@@ -103,7 +104,24 @@ func (s *session) showInstallations(ctx context.Context, name string, output for
 			return err
 		}
 	}
-	return nil
+	if name != "" {
+		return nil
+	}
+	return s.printWaiting("WITHOUT AN INSTALLATION", installations.Astray(objects))
+}
+
+// printWaiting prints what objects wait for, if anything.
+func (s *session) printWaiting(title string, all []installations.Waiting) error {
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(s.Out, "\n"+title)
+	errs := []error{err}
+	for _, w := range all {
+		_, err := fmt.Fprintf(s.Out, "%s/%s: %s: %s\n", w.Kind, w.Name, w.Reason, w.Message)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // printInstallation prints an installation on one screen.
@@ -114,7 +132,7 @@ func (s *session) printInstallation(in installations.Installation) error {
 		state = "not ready"
 	}
 	_, _ = fmt.Fprintf(s.Out, "Installation %s/%s is %s. %s\n\n", in.Namespace, in.Name, state, in.URL)
-	rows := [][]string{{"COMPONENT", "VERSION", "PODS", "CERTIFICATES UNTIL", "CLUSTERS", "STATE"}}
+	rows := [][]string{{"COMPONENT", "VERSION", "PODS", "CERTIFICATES UNTIL", "LOGICAL CLUSTERS", "STATE"}}
 	for _, c := range in.Components {
 		clusters := ""
 		if c.LogicalClusters != nil {
@@ -142,14 +160,7 @@ func (s *session) printInstallation(in installations.Installation) error {
 		}
 		errs = append(errs, table(s.Out, rows...))
 	}
-	if len(in.Waiting) > 0 {
-		_, _ = fmt.Fprintln(s.Out, "\nWAITING")
-	}
-	for _, w := range in.Waiting {
-		_, err := fmt.Fprintf(s.Out, "%s/%s: %s: %s\n", w.Kind, w.Name, w.Reason, w.Message)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.printWaiting("ATTENTION", in.Waiting))...)
 }
 
 // dash returns text, or a dash for an empty one.
@@ -168,7 +179,8 @@ func (s *session) installationReport(invocation string) *cobra.Command {
 		Short: "Collect the installations of a namespace for support",
 		Long: `Collect the objects of the operator in a namespace, with their StatefulSets, pods, certificates, events and the ends of logs, in a
 compressed archive. Of Secrets, it has only names, types and keys: their values are removed from all files, as are private keys, tokens and
-passwords in URLs. Read the archive before you send it: names, addresses and paths remain in it.`,
+passwords in URLs. Read the archive before you send it: names, addresses and paths remain in it. If the operator runs in another namespace,
+its log is not in the archive: collect that namespace, too.`,
 		Example: examples(invocation, `
 			# Collect the installations of a namespace
 			%[1]s --namespace kcp

@@ -1,6 +1,7 @@
 package installations
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -59,7 +60,7 @@ func (c *Client) checkVersion() Result {
 	parsed, err := version.ParseGeneric(info.GitVersion)
 	switch {
 	case err != nil:
-		return Result{check, Warning, fmt.Sprintf("the cluster has version %q, which is not a number: the operator requires %s or later",
+		return Result{check, Warning, fmt.Sprintf("the cluster has version %q, which cannot be compared: the operator requires %s or later",
 			info.GitVersion, minimum)}
 	case parsed.Major() == 0 && parsed.Minor() == 0:
 		return Result{check, Warning, fmt.Sprintf("the cluster was built without a version (%s): the operator requires %s or later",
@@ -198,10 +199,10 @@ func (c *Client) checkStorage(ctx context.Context, name string) Result {
 	slices.Sort(names)
 	switch {
 	case chosen == nil && name != "":
-		return Result{check, Failed, fmt.Sprintf("there is no StorageClass %q; the cluster has: %s", name, strings.Join(names, ", "))}
+		return Result{check, Failed, fmt.Sprintf("there is no StorageClass %q: choose another one. The cluster has: %s", name, listed(names))}
 	case chosen == nil:
-		return Result{check, Warning, "there is no default StorageClass; set etcd.managed.storage.storageClassName, or use an external etcd. " +
-			"The cluster has: " + strings.Join(names, ", ")}
+		return Result{check, Warning, "there is no default StorageClass: set spec.etcd.managed.storage.storageClassName of the RootShard, of each " +
+			"Shard and of the CacheServer, or use external etcds. The cluster has: " + listed(names)}
 	}
 	if expand, _, _ := unstructured.NestedBool(chosen.Object, "allowVolumeExpansion"); !expand {
 		return Result{check, Warning, fmt.Sprintf("StorageClass %s does not allow volume expansion: volumes of etcd cannot grow later",
@@ -209,3 +210,6 @@ func (c *Client) checkStorage(ctx context.Context, name string) Result {
 	}
 	return Result{check, OK, chosen.GetName()}
 }
+
+// listed returns names, or that there are none.
+func listed(names []string) string { return cmp.Or(strings.Join(names, ", "), "no StorageClass") }

@@ -150,6 +150,9 @@ var others = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "services"},
 	{Version: "v1", Resource: "persistentvolumeclaims"},
 	{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 	{Group: "cert-manager.io", Version: "v1", Resource: "certificates"},
 	{Group: "cert-manager.io", Version: "v1", Resource: "issuers"},
 }

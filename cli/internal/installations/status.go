@@ -1,6 +1,7 @@
 package installations
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -97,12 +98,14 @@ func summarize(namespace string, rs *v1alpha1.RootShard, o *Objects) Installatio
 			in.add("VirtualWorkspace", v.Name, &v.Status)
 		}
 	}
+	var proxies []string
 	for i := range o.FrontProxies {
 		if f := &o.FrontProxies[i]; refersTo(f.Spec.RootShard, rs) {
 			in.add("FrontProxy", f.Name, &f.Status)
-			in.URL = f.Status.URL
+			proxies = append(proxies, f.Status.URL)
 		}
 	}
+	in.URL = cmp.Or(append(proxies, in.URL)...)
 	for i := range o.EtcdClusters {
 		if e := &o.EtcdClusters[i]; in.owns(e) {
 			in.addEtcd(e, o)
@@ -110,6 +113,40 @@ func summarize(namespace string, rs *v1alpha1.RootShard, o *Objects) Installatio
 	}
 	in.Ready = !slices.ContainsFunc(in.Components, func(c Component) bool { return !c.Ready })
 	return in
+}
+
+// Astray returns the components that belong to no installation of their namespace, with the reason.
+func Astray(o *Objects) []Waiting {
+	roots, shards := map[string]bool{}, map[string]bool{}
+	for i := range o.RootShards {
+		roots[o.RootShards[i].Name] = true
+	}
+	all := []Waiting{}
+	add := func(kind, name, field string, ref *v1alpha1.LocalReference, known map[string]bool, refers string) {
+		switch {
+		case ref == nil:
+			all = append(all, Waiting{kind, name, v1alpha1.ConditionReferenceValid, "NoReference", field + " is empty: set it"})
+		case !known[ref.Name]:
+			all = append(all, Waiting{kind, name, v1alpha1.ConditionReferenceValid, "ReferenceNotFound",
+				fmt.Sprintf("%s: there is no %s %s in this namespace: create it, or correct the name", field, refers, ref.Name)})
+		}
+	}
+	for i := range o.Shards {
+		shards[o.Shards[i].Name] = true
+		add("Shard", o.Shards[i].Name, "spec.rootShard.ref", o.Shards[i].Spec.RootShard.Reference, roots, "RootShard")
+	}
+	for i := range o.VirtualWorkspaces {
+		v := &o.VirtualWorkspaces[i]
+		if target := v.Spec.Target; target.RootShardRef != nil {
+			add("VirtualWorkspace", v.Name, "spec.target.rootShardRef", target.RootShardRef, roots, "RootShard")
+		} else {
+			add("VirtualWorkspace", v.Name, "spec.target.shardRef", target.ShardRef, shards, "Shard")
+		}
+	}
+	for i := range o.FrontProxies {
+		add("FrontProxy", o.FrontProxies[i].Name, "spec.rootShard.ref", o.FrontProxies[i].Spec.RootShard.Reference, roots, "RootShard")
+	}
+	return all
 }
 
 func cacheOf(rs *v1alpha1.RootShard) string {
@@ -196,7 +233,6 @@ var warnings = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionStepFailed:           metav1.ConditionTrue,
 	v1alpha1.ConditionQuorumLost:           metav1.ConditionTrue,
 	v1alpha1.ConditionDegraded:             metav1.ConditionTrue,
-	v1alpha1.ConditionDrained:              metav1.ConditionFalse,
 	v1alpha1.ConditionBackupHealthy:        metav1.ConditionFalse,
 }
 
@@ -208,7 +244,8 @@ func (in *Installation) wait(kind, name string, conditions []metav1.Condition) {
 			"the operator has not reported its state: check that the operator runs and watches this namespace"})
 	}
 	for _, c := range conditions {
-		if c.Type == v1alpha1.ConditionReady && c.Status != metav1.ConditionTrue || warnings[c.Type] == c.Status {
+		if c.Type == v1alpha1.ConditionReady && c.Status != metav1.ConditionTrue || warnings[c.Type] == c.Status ||
+			c.Type == v1alpha1.ConditionDrained { // when the shard is empty, it can be deleted
 			in.Waiting = append(in.Waiting, Waiting{kind, name, c.Type, c.Reason, c.Message})
 		}
 	}
