@@ -71,17 +71,30 @@ func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain 
 	return unmade
 }
 
-// waitForMembers returns a condition if ready pods are not replaced yet, because the etcd that the operator runs for them restarts or
-// replaces members. Otherwise new pods would wait for etcd while the former ones end. An etcd that is not available is a prerequisite of
+// waitForMembers returns a condition if pods are not replaced yet, because the etcd that the operator runs for them restarts or replaces
+// members, or has just done so. Otherwise new pods would wait for etcd while the former ones end, or all former ones would end at once. An etcd that is not available is a prerequisite of
 // pods anyway.
 func (s *Scope) waitForMembers(ctx context.Context, live, set *appsv1.StatefulSet) (*metav1.Condition, error) {
-	if !s.managed || live.Name == "" || live.Status.ReadyReplicas == 0 || workload.Made(live, set) {
+	if !s.managed || live.Name == "" || workload.Made(live, set) {
+		return nil, nil
+	}
+	name := ManagedEtcd(s.Owner.GetName())
+	pods, err := s.podsOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A StatefulSet with a new template deletes all pods that are not ready at once.
+	if pod := workload.Recovering(pods, time.Now()); pod != "" {
+		held, _ := workload.Wait(s.Status.Conditions, s.Owner.GetGeneration(), "EtcdChanging", fmt.Sprintf("the pods are replaced when pod %s is "+
+			"ready again, or %s after it was: EtcdCluster %s may have restarted members", pod, workload.RecoveryTime, name), time.Now())
+		return &held, nil
+	}
+	if live.Status.ReadyReplicas == 0 {
 		return nil, nil
 	}
 	cluster := &v1alpha1.EtcdCluster{}
 	// The EtcdCluster has the next step in its status before it takes the step, so an old copy is not good enough.
-	err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: ManagedEtcd(s.Owner.GetName())}, cluster)
-	if err != nil {
+	if err := s.Live.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: name}, cluster); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	why := etcdcluster.Changing(cluster)

@@ -93,6 +93,40 @@ func TestPodsAreNotReplacedWhileTheirEtcdRestartsMembers(t *testing.T) {
 	}
 }
 
+// A StatefulSet with a new template deletes all pods that are not ready at once.
+func TestPodsAreNotReplacedBeforeTheyAreReadyAgainAfterARestartOfTheirEtcd(t *testing.T) {
+	for name, c := range map[string]struct {
+		started bool
+		ready   corev1.ConditionStatus
+		since   time.Duration
+		held    bool
+	}{
+		"it was ready a moment ago": {true, corev1.ConditionFalse, 10 * time.Second, true},
+		"it is ready":               {true, corev1.ConditionTrue, 10 * time.Second, false},
+		"it does not recover":       {true, corev1.ConditionFalse, workload.RecoveryTime, false},
+		"it cannot start":           {false, corev1.ConditionFalse, 10 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := members(t)
+			before := w.template(t)
+			p := operatortest.Read(t, w.Cluster, "kcp-kcp-0", &corev1.Pod{})
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Started: &c.started,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: c.ready,
+				LastTransitionTime: metav1.NewTime(time.Now().Add(-c.since))}}
+			w.MustUpdateStatus(t, p)
+			if held := w.logging(t, 4) == before; held != c.held {
+				t.Errorf("the pods are held: %t", held)
+			}
+			if c.held {
+				rs := operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
+				expect(t, rs, "RolloutHeld", metav1.ConditionTrue, "EtcdChanging", "when pod kcp-kcp-0 is ready again, or 1m0s after it was")
+				w.WritesNothing(t, func() { w.reconcile(t) })
+			}
+		})
+	}
+}
+
 func TestAnEtcdThatDoesNotRecoverHoldsPodsForALimitedTime(t *testing.T) {
 	w, _ := members(t)
 	before := w.template(t)

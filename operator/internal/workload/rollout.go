@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,6 +62,30 @@ func Wait(conditions []metav1.Condition, generation int64, reason, message strin
 		held.LastTransitionTime = before.LastTransitionTime
 	}
 	return held, now.Sub(held.LastTransitionTime.Time) < MaxWait
+}
+
+// RecoveryTime is how long a pod that was ready may take to become ready again after its etcd was restarted.
+const RecoveryTime = time.Minute
+
+// Recovering returns the name of a pod that has run, and has lost its readiness less than RecoveryTime ago; empty if there is none. Its
+// startup probe has succeeded, so it is not a pod that cannot start, which a change of the template may correct.
+func Recovering(pods []corev1.Pod, now time.Time) string {
+	for i := range pods {
+		pod := &pods[i]
+		if !pod.DeletionTimestamp.IsZero() || len(pod.Status.ContainerStatuses) == 0 {
+			continue
+		}
+		runs := !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.State.Running == nil || c.Started == nil || !*c.Started
+		})
+		lately := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && now.Sub(c.LastTransitionTime.Time) < RecoveryTime
+		})
+		if runs && lately {
+			return pod.Name
+		}
+	}
+	return ""
 }
 
 // SetHeld sets a condition RolloutHeld. The time of the transition is that of its reason.
