@@ -201,8 +201,8 @@ func (c *Client) checkStorage(ctx context.Context, name string) Result {
 	case chosen == nil && name != "":
 		return Result{check, Failed, fmt.Sprintf("there is no StorageClass %q: choose another one. The cluster has: %s", name, listed(names))}
 	case chosen == nil:
-		return Result{check, Warning, "there is no default StorageClass: set spec.etcd.managed.storage.storageClassName of the RootShard, of each " +
-			"Shard and of the CacheServer, or use external etcds. The cluster has: " + listed(names)}
+		return Result{check, Warning, "there is no default StorageClass: set spec.etcd.managed.storage.storageClassName of the RootShard, " +
+			"of each Shard and of the CacheServer, or use external etcds. The cluster has: " + listed(names)}
 	}
 	if expand, _, _ := unstructured.NestedBool(chosen.Object, "allowVolumeExpansion"); !expand {
 		return Result{check, Warning, fmt.Sprintf("StorageClass %s does not allow volume expansion: volumes of etcd cannot grow later",

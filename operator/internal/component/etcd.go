@@ -72,8 +72,8 @@ func (s *Scope) UseEtcd(ctx context.Context, config v1alpha1.EtcdConfig, domain 
 }
 
 // waitForMembers returns a condition if pods are not replaced yet, because the etcd that the operator runs for them restarts or replaces
-// members, or has just done so. Otherwise new pods would wait for etcd while the former ones end, or all former ones would end at once. An etcd that is not available is a prerequisite of
-// pods anyway.
+// members, or has just done so. Otherwise new pods would wait for etcd while the former ones end, or all former ones would end at once. An
+// etcd that is not available is a prerequisite of pods anyway.
 func (s *Scope) waitForMembers(ctx context.Context, live, set *appsv1.StatefulSet) (*metav1.Condition, error) {
 	if !s.managed || live.Name == "" || workload.Made(live, set) {
 		return nil, nil
@@ -85,8 +85,9 @@ func (s *Scope) waitForMembers(ctx context.Context, live, set *appsv1.StatefulSe
 	}
 	// A StatefulSet with a new template deletes all pods that are not ready at once.
 	if pod := workload.Recovering(pods, time.Now()); pod != "" {
-		held, _ := workload.Wait(s.Status.Conditions, s.Owner.GetGeneration(), "EtcdChanging", fmt.Sprintf("the pods are replaced when pod %s is "+
-			"ready again, or %s after it was: EtcdCluster %s may have restarted members", pod, workload.RecoveryTime, name), time.Now())
+		why := fmt.Sprintf("the pods are replaced when pod %s is ready again, or %s after it was: EtcdCluster %s may have restarted members",
+			pod, workload.RecoveryTime, name)
+		held, _ := workload.Wait(s.Status.Conditions, s.Owner.GetGeneration(), "EtcdChanging", why, time.Now())
 		return &held, nil
 	}
 	if live.Status.ReadyReplicas == 0 {

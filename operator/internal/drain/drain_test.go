@@ -150,7 +150,8 @@ func TestADrainMovesWhatAShardHolds(t *testing.T) {
 }
 
 func TestTheProgressRemembersHowManyThereWere(t *testing.T) {
-	d := snapshot{Held: held(2), Total: 2, Shards: []corev1alpha1.Shard{other("east", 0)}}.decide(&v1alpha1.DrainStatus{Total: 12, Remaining: 3})
+	in := snapshot{Held: held(2), Total: 2, Shards: []corev1alpha1.Shard{other("east", 0)}}
+	d := in.decide(&v1alpha1.DrainStatus{Total: 12, Remaining: 3})
 	if d.Status.Total != 12 || d.Status.Remaining != 2 || !strings.Contains(d.Condition.Message, "2 of 12 logical clusters remain") {
 		t.Errorf("status %+v, %s", d.Status, d.Condition.Message)
 	}

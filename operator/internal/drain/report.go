@@ -70,7 +70,8 @@ func (s *state) nowhere(lc corev1alpha1.ShardLogicalCluster) string {
 func (p *Plan) condition(r report, status v1alpha1.DrainStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionDrained, Status: metav1.ConditionFalse}
 	if status.Remaining == 0 {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonEmpty, "the shard holds no logical cluster, and gets none: delete the Shard, or set spec.drain to false"
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonEmpty
+		c.Message = "the shard holds no logical cluster, and gets none: delete the Shard, or set spec.drain to false"
 		return c
 	}
 	c.Message = fmt.Sprintf("%d of %d logical clusters remain", status.Remaining, status.Total)
