@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/controllers/apibinding"
 	"github.com/kcplane/kcp/server/internal/controllers/apiexport"
 	"github.com/kcplane/kcp/server/internal/controllers/boundschemas"
@@ -134,8 +135,8 @@ func (c controllers) ofTenancy() []runnable {
 	return []runnable{
 		logicalcluster.New(logicalcluster.Inputs{
 			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.StoredResources, Serves: c.served.custom.List,
-			Remains: c.remains, Clusters: clusters, Workspaces: workspaces, Left: c.installation.leftFunc(), ExternalURL: c.opts.ShardExternalURL,
-			Clock: c.clock,
+			Remains: c.remains, Contents: c.backend.Contents(corev1alpha1.Resource("logicalclusters")), Clusters: clusters, Workspaces: workspaces,
+			Left: c.installation.leftFunc(), ExternalURL: c.opts.ShardExternalURL, Clock: c.clock,
 		}),
 		workspace.New(workspace.Inputs{
 			Set: c.set, Scheduler: c.tenancy.scheduler, Clusters: clusters, Workspaces: workspaces, Elsewhere: c.installation.deleteElsewhere(),

@@ -80,7 +80,9 @@ func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes,
 	if err != nil {
 		return err
 	}
-	if lc.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting {
+	// The phase is stored later, and only if the deletion takes long.
+	deleting := lc.DeletionTimestamp != nil && len(lc.Status.Terminators) == 0
+	if deleting || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting {
 		return withCause(forbidden(a, "the logical cluster %q is being deleted", cluster),
 			metav1.StatusCause{Type: logicalcluster.TerminatingCause, Message: fmt.Sprintf("logical cluster %s is being deleted", cluster)})
 	}

@@ -68,16 +68,19 @@ func TestObjectsAreCreatedInClustersAndNamespacesThatExist(t *testing.T) {
 	namespace := func(name string, phase corev1.NamespacePhase) *corev1.Namespace {
 		return objecttest.In("team", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NamespaceStatus{Phase: phase}})
 	}
-	clusters := at("root", "root:team", "root:deleting", "root:terminating")
+	clusters := at("root", "root:team", "root:deleting", "root:terminating", "root:deleted")
 	for _, obj := range clusters {
 		if lc, ok := obj.(*corev1alpha1.LogicalCluster); ok {
 			switch logicalcluster.Of(lc) {
 			case "deleting":
 				lc.Status.Phase = corev1alpha1.LogicalClusterPhaseDeleting
 				fallthrough
-			case "terminating":
+			case "deleted":
 				now := metav1.Now()
 				lc.DeletionTimestamp = &now
+			case "terminating":
+				now := metav1.Now()
+				lc.DeletionTimestamp, lc.Status.Terminators = &now, []corev1alpha1.LogicalClusterTerminator{"root:x"}
 			}
 		}
 	}
@@ -102,6 +105,7 @@ func TestObjectsAreCreatedInClustersAndNamespacesThatExist(t *testing.T) {
 		"a cluster that another server has just created exists":     {"absent", clusterScoped, &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "cluster"}}}, "", ""},
 		"a cluster whose terminators still run takes objects":       {"terminating", clusterScoped, nil, "", ""},
 		"a cluster whose content is being deleted takes no objects": {"deleting", clusterScoped, nil, `403 Forbidden: the logical cluster "deleting" is being deleted`, logicalcluster.TerminatingCause},
+		"a cluster that was just deleted takes no objects":          {"deleted", clusterScoped, nil, `403 Forbidden: the logical cluster "deleted" is being deleted`, logicalcluster.TerminatingCause},
 		"an object in a namespace is created":                       {"team", in1("active"), nil, "", ""},
 		"an object in a namespace that does not exist is refused":   {"team", in1("absent"), nil, `404 NotFound: namespaces "absent" not found`, ""},
 		"an object in a namespace that is terminating is refused": {"team", in1("terminating"), nil,

@@ -92,10 +92,13 @@ func (a acknowledging) OptimisticDelete(ctx context.Context, key string, revisio
 }
 
 func (a acknowledging) note(key string, revision int64) {
-	known, ok := a.backend.acknowledged.Load(a.resource)
-	if !ok {
-		return
-	}
 	cluster, _, _ := strings.Cut(strings.TrimPrefix(key, a.prefix), "/")
-	known.(*Acknowledged).note(logicalcluster.Name(cluster), uint64(revision))
+	a.backend.noteWrite(a.resource, logicalcluster.Name(cluster), revision)
+}
+
+// noteWrite records a write of a resource in a cluster, if that is recorded.
+func (b *Backend) noteWrite(resource schema.GroupResource, cluster logicalcluster.Name, revision int64) {
+	if known, ok := b.acknowledged.Load(resource); ok {
+		known.(*Acknowledged).note(cluster, uint64(revision))
+	}
 }

@@ -40,6 +40,7 @@ type Backend struct {
 	identity func(logicalcluster.Name, schema.GroupResource) string
 	reports  *reports
 	typed    *sync.Map // of *typedCodec, by schema.GroupResource
+	readers  *sync.Map // of reader, by schema.GroupResource
 	fences   *fences   // nil if no cluster of this store can be fenced
 	// acknowledged are *Acknowledged, by schema.GroupResource.
 	acknowledged *sync.Map
@@ -61,7 +62,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
-		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{}, lane: ofInformers,
+		reports:  newReports(), typed: &sync.Map{}, readers: &sync.Map{}, acknowledged: &sync.Map{}, lane: ofInformers,
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
 	}
 }
@@ -162,7 +163,11 @@ func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageD
 		if suffix == everywhere {
 			g.above = prefix + "/"
 		}
-		return b.open(config, prefix, g, newListFunc)
+		s, destroy, err := b.open(config, prefix, g, newListFunc)
+		if err == nil && suffix == "" {
+			b.addReader(prefix, g)
+		}
+		return s, destroy, err
 	}
 }
 

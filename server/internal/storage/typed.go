@@ -65,6 +65,7 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 	s.own = true
 	t.storage = s
 	b.typed.Store(resource.GroupResource(), codec)
+	b.addReader(t.prefix, g)
 	return t, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,11 +34,23 @@ func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return version
 }
 
+// parallel is how many objects are deleted at a time.
+const parallel = 8
+
 // Delete deletes every object of a resource in the cluster of ctx, and returns how many remain because of their
 // finalizers.
 func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
 	options metav1.DeleteOptions) (left int, err error) {
-	return deleteAll(ctx, client, resource, func(*metav1.PartialObjectMetadata) metav1.DeleteOptions { return options }, nil)
+	objects := client.Resource(resource)
+	return DeleteWith(ctx, client, resource, func(ctx context.Context, item *metav1.PartialObjectMetadata) error {
+		return objects.Namespace(item.Namespace).Delete(ctx, item.Name, options)
+	})
+}
+
+// DeleteWith is Delete for objects that remove deletes, or marks as deleted.
+func DeleteWith(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
+	remove func(context.Context, *metav1.PartialObjectMetadata) error) (left int, err error) {
+	return deleteAll(ctx, client, resource, remove, nil)
 }
 
 // DeleteOwn is Delete for a definition or a binding, which defines the resource. served reports whether clients get the objects of
@@ -48,15 +61,21 @@ func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.G
 	if !served() {
 		return 0, nil
 	}
-	only := func(item *metav1.PartialObjectMetadata) metav1.DeleteOptions {
-		return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(item.UID))}
+	objects := client.Resource(resource)
+	only := func(ctx context.Context, item *metav1.PartialObjectMetadata) error {
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(item.UID))}
+		err := objects.Namespace(item.Namespace).Delete(ctx, item.Name, options)
+		if apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
 	}
 	return deleteAll(ctx, client, resource, only, served)
 }
 
 func deleteAll(
 	ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
-	options func(*metav1.PartialObjectMetadata) metav1.DeleteOptions, served func() bool,
+	remove func(context.Context, *metav1.PartialObjectMetadata) error, served func() bool,
 ) (left int, err error) {
 	objects := client.Resource(resource)
 	list, err := objects.List(ctx, metav1.ListOptions{})
@@ -66,15 +85,26 @@ func deleteAll(
 	if served != nil && !served() {
 		return 0, nil
 	}
+	group, deleting := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
 	for i := range list.Items {
 		item := &list.Items[i]
 		if item.DeletionTimestamp != nil {
+			left++
 			continue
 		}
-		err := objects.Namespace(item.Namespace).Delete(ctx, item.Name, options(item))
-		if err != nil && !apierrors.IsNotFound(err) && !(served != nil && apierrors.IsConflict(err)) {
-			return 0, fmt.Errorf("deleting %s %s/%s: %w", resource.GroupResource(), item.Namespace, item.Name, err)
-		}
+		group.Go(func() error {
+			if err := remove(deleting, item); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting %s %s/%s: %w", resource.GroupResource(), item.Namespace, item.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	if left == len(list.Items) {
+		return left, nil
 	}
 	if list, err = objects.List(ctx, metav1.ListOptions{Limit: counted}); err != nil {
 		return 0, err

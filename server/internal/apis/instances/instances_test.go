@@ -52,6 +52,7 @@ func TestOnlyObjectsOfADefinitionAreDeletedWithIt(t *testing.T) {
 				}
 			}
 		}
+		slices.Sort(deleted)
 		if !slices.Equal(deleted, c.deleted) {
 			t.Errorf("%s: deleted %v, want %v", c.name, deleted, c.deleted)
 		}

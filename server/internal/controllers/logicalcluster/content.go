@@ -10,7 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -31,11 +33,11 @@ var (
 
 // deleteContent deletes everything in the cluster of ctx but its LogicalCluster, and returns what remains as "<number> <resource>".
 // Definitions are deleted after their instances. The bindings that grant access are deleted last: users with access can follow the
-// deletion.
-func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
+// deletion. If nothing else needs lc, it is deleted too, and gone is true.
+func (r *reconciler) deleteContent(ctx context.Context, lc *corev1alpha1.LogicalCluster) (remaining []string, gone bool, err error) {
 	served, err := r.Resources(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var deletable []discovery.Resource
 	var kinds []schema.GroupResource
@@ -47,12 +49,16 @@ func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
 	}
 	held, err := r.Held(ctx, kinds, "")
 	if err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	left, gone, err := r.deleteTogether(ctx, lc, held)
+	if err != nil || gone {
+		return nil, gone, err
 	}
 	var first, last []discovery.Resource
 	for _, d := range deletable {
 		switch {
-		case !slices.Contains(held, d.GroupResource()):
+		case !slices.Contains(left, d.GroupResource()):
 		case d.GroupResource() == definitions || d.GroupResource() == bindings:
 			last = append(last, d)
 		default:
@@ -60,12 +66,12 @@ func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
 		}
 	}
 	for _, stage := range [][]discovery.Resource{first, last} {
-		remaining, err := r.deleteAll(ctx, stage)
+		remaining, err := r.deleteAll(ctx, stage, isAdmitted(held))
 		if err != nil || len(remaining) > 0 {
-			return remaining, err
+			return remaining, false, err
 		}
 	}
-	return nil, nil
+	return nil, false, nil
 }
 
 // shadowed reports whether a resource is a second view of objects that are deleted through another resource.
@@ -73,7 +79,8 @@ func shadowed(r schema.GroupResource) bool {
 	return r == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 }
 
-func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
+// deleteAll deletes the objects of resources, and returns what remains. admitted is whether the cluster may have rules for deletions.
+func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource, admitted bool) ([]string, error) {
 	left := make([]int, len(resources))
 	group := errgroup.Group{} // an error of one resource does not stop the others
 	group.SetLimit(parallelDeletions)
@@ -81,7 +88,7 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 		group.Go(func() error {
 			asking, cancel := context.WithTimeout(ctx, instances.APITimeout)
 			defer cancel()
-			n, err := r.deleteResource(ctx, asking, d)
+			n, err := r.deleteResource(ctx, asking, d, admitted)
 			left[i] = n
 			return err
 		})
@@ -102,7 +109,11 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 // deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It deletes through the API first.
 // Custom objects that rules and conversions of a provider or of the cluster protect are then deleted in storage. asking limits the time of
 // the API.
-func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Resource) (int, error) {
+func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Resource, admitted bool) (int, error) {
+	if d.GroupVersionResource == workspaces && !admitted {
+		left, err := instances.DeleteWith(ctx, r.Metadata, workspaces, r.markDeleted)
+		return left, ignoreGone(err)
+	}
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
 	defined, custom := r.defined(ctx, d.GroupResource())
@@ -121,6 +132,21 @@ func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Res
 	}
 	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity,
 		func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
+}
+
+// markDeleted marks a workspace as deleted, as a request to the API does, which takes three times as long.
+func (r *reconciler) markDeleted(ctx context.Context, item *metav1.PartialObjectMetadata) error {
+	return r.Workspaces.Update(ctx, item.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+		ws := obj.(*tenancyv1alpha1.Workspace)
+		if ws.UID != item.UID {
+			return apierrors.NewNotFound(workspaces.GroupResource(), item.Name) // another workspace has its name
+		}
+		if ws.DeletionTimestamp == nil {
+			ws.DeletionTimestamp, ws.DeletionGracePeriodSeconds = ptr.To(metav1.Now()), ptr.To[int64](0)
+			ws.Generation++
+		}
+		return nil
+	})
 }
 
 // defined returns the definition of a custom resource, and whether its objects are stored and belong to the cluster of ctx.

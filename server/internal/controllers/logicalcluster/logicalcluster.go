@@ -38,6 +38,8 @@ type Inputs struct {
 	// Serves returns the resources that a cluster serves and that are not built in. Remains deletes their objects in storage.
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	Remains *storage.Remains
+	// Contents deletes objects that need no request to the API.
+	Contents Contents
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
 	// Left reports whether this shard has a LogicalCluster that it does not hold, because it is moved; nil if this is the only shard.
@@ -105,9 +107,6 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	var content *corev1alpha1.Condition
 	if deletable(lc) {
-		if current, err := r.isCurrent(ctx, lc); !current || err != nil {
-			return ignoreGone(err)
-		}
 		// Most are empty after a moment. A longer deletion is shown in the status.
 		slow := r.Clock.AfterFunc(slowDeletion, func() {
 			if err := r.show(ctx, lc, &inProgress); err != nil {
@@ -115,8 +114,11 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 					decisionlog.Reason, err)
 			}
 		})
-		remaining, err := r.deleteContent(ctx)
+		remaining, gone, err := r.deleteContent(ctx, lc)
 		slow.Stop()
+		if gone || isNotCurrent(err) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -130,14 +132,6 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		content = &condition
 	}
 	return r.show(ctx, lc, content)
-}
-
-// isCurrent reports whether a LogicalCluster of the informer is still the one that is stored: its content must not be deleted if the
-// cluster was created again under the same name since.
-func (r *reconciler) isCurrent(ctx context.Context, lc *corev1alpha1.LogicalCluster) (bool, error) {
-	live := &corev1alpha1.LogicalCluster{}
-	err := r.Clusters.Get(ctx, lc.Name, live)
-	return live.UID == lc.UID, err
 }
 
 // show writes the next phase, and the condition of the content if that is being deleted.

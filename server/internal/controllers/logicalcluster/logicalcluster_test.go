@@ -8,13 +8,14 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
-	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -234,25 +235,14 @@ func TestTheContentOfALogicalClusterThatWasCreatedAgainIsKept(t *testing.T) {
 		lc.UID = "former"
 		deleted(lc)
 	})
-	for name, next := range map[string]*corev1alpha1.LogicalCluster{
-		"another one": cluster(corev1alpha1.LogicalClusterPhaseReady, func(lc *corev1alpha1.LogicalCluster) { lc.UID = "next" }), "none": nil,
-	} {
+	for name, next := range map[string]types.UID{"another one": "next", "none": ""} {
 		t.Run(name, func(t *testing.T) {
-			o := objecttest.New(t)
-			o.Show(former)
-			if next != nil {
-				o.Store(next)
+			c := &content{t: t, objects: slices.Clone(defaults)}
+			if next != "" {
+				c.holder = &storage.StoredObject{Resource: resource.GroupResource(), Object: &metav1.ObjectMeta{Name: former.Name, UID: next}}
 			}
-			clusters := o.Stored(o.Set.LogicalClusters.Informer)
-			c := New(Inputs{
-				Set: o.Set, Clusters: clusters, Clock: clock.RealClock{},
-				Resources: func(context.Context) ([]discovery.Resource, error) {
-					t.Error("its content is deleted")
-					return nil, nil
-				},
-			})
-			if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: former.Name}); err != nil || clusters.Writes != 0 {
-				t.Errorf("%d writes: %v", clusters.Writes, err)
+			if client, err := c.reconciled(former); err != nil || len(client.Actions()) != 0 || len(c.rounds) != 0 {
+				t.Errorf("requests to the API: %v, transactions: %v: %v", client.Actions(), c.rounds, err)
 			}
 		})
 	}

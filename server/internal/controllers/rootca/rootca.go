@@ -3,6 +3,7 @@ package rootca
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,12 +42,19 @@ type Inputs struct {
 	CA []byte
 }
 
-type reconciler struct{ Inputs }
+// unknownInterval is the time until a namespace of an unknown logical cluster is reconciled again.
+const unknownInterval = 5 * time.Second
+
+type reconciler struct {
+	Inputs
+	controller *runner.Controller
+}
 
 // New returns the controller. Its keys are namespaces.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{in}
+	r := &reconciler{Inputs: in}
 	c := runner.New("rootca", 4, r.reconcile)
+	r.controller = c
 	c.Watch(in.Set.Namespaces.Informer)
 	c.WatchMapped(in.Set.ConfigMaps.Informer, runner.NamespaceOfNamed(Name))
 	return c
@@ -56,6 +64,13 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	namespace, err := r.Set.Namespaces.Get(key.Cluster, "", key.Name)
 	if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
 		return runner.IgnoreNotFound(err)
+	}
+	switch deleted, known := r.Set.IsDeleted(key.Cluster); {
+	case !known:
+		r.controller.EnqueueAfter(key, unknownInterval)
+		return nil
+	case deleted:
+		return nil
 	}
 	configMaps := r.Kube.CoreV1().ConfigMaps(key.Name)
 	current, err := r.Set.ConfigMaps.Get(key.Cluster, key.Name, Name)

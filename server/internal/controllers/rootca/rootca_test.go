@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -122,10 +123,15 @@ func TestFailedRequests(t *testing.T) {
 	}
 }
 
+// cluster returns the logical cluster of the namespace.
+func cluster() *corev1alpha1.LogicalCluster {
+	return objecttest.In("c", &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.LogicalClusterName}})
+}
+
 // reconcile reconciles the namespace once, and puts what is sent to the server into sent, by its verb. The server answers with an error.
 func reconcile(t *testing.T, answer error, sent map[string]*corev1.ConfigMap, objects ...objecttest.Object) error {
 	t.Helper()
-	o, kube := objecttest.New(t, objects...), &fake.Clientset{}
+	o, kube := objecttest.New(t, append(objects, cluster())...), &fake.Clientset{}
 	kube.AddReactor("*", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		cm := action.(interface{ GetObject() runtime.Object }).GetObject().(*corev1.ConfigMap)
 		sent[action.GetVerb()] = cm
@@ -136,7 +142,7 @@ func reconcile(t *testing.T, answer error, sent map[string]*corev1.ConfigMap, ob
 
 // The ConfigMap of a default namespace is stored with the namespace. Its event may arrive later.
 func TestAConfigMapWhoseEventIsLateIsNotCreated(t *testing.T) {
-	o, kube := objecttest.New(t, namespace("c", corev1.NamespaceActive)), &fake.Clientset{}
+	o, kube := objecttest.New(t, namespace("c", corev1.NamespaceActive), cluster()), &fake.Clientset{}
 	o.Set.ConfigMaps.Acknowledge(objecttest.Late(func() { o.Show(published(nil)) }))
 	c := New(Inputs{Set: o.Set, Kube: kube, CA: []byte(ca)})
 	if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: "team"}); err != nil {
@@ -144,5 +150,25 @@ func TestAConfigMapWhoseEventIsLateIsNotCreated(t *testing.T) {
 	}
 	if sent := kube.Actions(); len(sent) != 0 {
 		t.Errorf("requests: %v", sent)
+	}
+}
+
+func TestALogicalClusterThatIsDeletedGetsNoConfigMap(t *testing.T) {
+	deleted := cluster()
+	deleted.DeletionTimestamp = &metav1.Time{}
+	for name, cluster := range map[string]*corev1alpha1.LogicalCluster{"it is being deleted": deleted, "it is not known": nil} {
+		t.Run(name, func(t *testing.T) {
+			o, kube := objecttest.New(t, namespace("c", corev1.NamespaceActive)), &fake.Clientset{}
+			if cluster != nil {
+				o.Show(cluster)
+			}
+			c := New(Inputs{Set: o.Set, Kube: kube, CA: []byte(ca)})
+			if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: "team"}); err != nil {
+				t.Fatal(err)
+			}
+			if sent := kube.Actions(); len(sent) != 0 {
+				t.Errorf("requests: %v", sent)
+			}
+		})
 	}
 }
