@@ -74,9 +74,9 @@ func (s scale) named(rows []row) []row {
 
 // measurement is what the flags select beside the standard one.
 type measurement struct {
-	tenants, crowd, definitions, workspaces, compare, sharing, standIns, exports int
-	short, fairness, sharded                                                     bool
-	only, profiles, output, against, noise, directory, svg, parts, hop           string
+	tenants, crowd, definitions, workspaces, compare, deletions, sharing, standIns, exports int
+	short, fairness, sharded                                                                bool
+	only, profiles, output, against, noise, directory, svg, parts, hop                      string
 }
 
 func parse() measurement {
@@ -90,6 +90,7 @@ func parse() measurement {
 	flag.StringVar(&m.output, "o", "table", "output format: table or json")
 	flag.IntVar(&m.workspaces, "workspaces", 0, "only measure with up to this number of workspaces")
 	flag.IntVar(&m.compare, "compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
+	flag.IntVar(&m.deletions, "deletions", 0, "only create, enter and delete this number of workspaces, with the requests that each takes")
 	flag.IntVar(&m.sharing, "sharing", 0, "only measure an API that this number of logical clusters have bound")
 	flag.BoolVar(&m.fairness, "fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
 	flag.BoolVar(&m.sharded, "sharded", false, "only measure an installation of three shards, beside requests to a shard itself")
@@ -149,6 +150,8 @@ func (m measurement) run(ctx context.Context, s scale) error {
 		return runWorkspaces(ctx, m.workspaces, m.directory, m.svg)
 	case m.compare > 0:
 		return compareWorkspaces(ctx, m.compare, s)
+	case m.deletions > 0:
+		return runDeletions(ctx, m.deletions, s)
 	case m.sharing > 0:
 		return runSharing(ctx, m.sharing, m.profiles)
 	}
