@@ -148,7 +148,8 @@ func (d *deletions) Deleted(cluster logicalcluster.Name, resource schema.GroupRe
 func TestWatchesGetTheDeletionsOfATransaction(t *testing.T) {
 	s := newContentStore(t, false)
 	created := create(t, s.maps, "a", "default", "x", nil)
-	w, err := s.maps.Watch(in("a"), prefix, storage.ListOptions{ResourceVersion: created.ResourceVersion, Predicate: everything(), Recursive: true})
+	since := storage.ListOptions{ResourceVersion: created.ResourceVersion, Predicate: everything(), Recursive: true}
+	w, err := s.maps.Watch(in("a"), prefix, since)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,8 @@ func TestChangedContentIsNotDeleted(t *testing.T) {
 		}, false},
 		"the cluster was created again": {func(t *testing.T, s *contentStore) {
 			t.Helper()
-			if err := s.slices.Delete(in("a"), "cluster", &apisv1alpha1.APIExportEndpointSlice{}, func(runtime.Object) error { return nil }); err != nil {
+			allowed := func(runtime.Object) error { return nil }
+			if err := s.slices.Delete(in("a"), "cluster", &apisv1alpha1.APIExportEndpointSlice{}, allowed); err != nil {
 				t.Fatal(err)
 			}
 			s.hold(t, "a")

@@ -142,7 +142,7 @@ func (r *reconciler) markDeleted(ctx context.Context, item *metav1.PartialObject
 			return apierrors.NewNotFound(workspaces.GroupResource(), item.Name) // another workspace has its name
 		}
 		if ws.DeletionTimestamp == nil {
-			ws.DeletionTimestamp, ws.DeletionGracePeriodSeconds = ptr.To(metav1.Now()), ptr.To[int64](0)
+			ws.DeletionTimestamp, ws.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(r.Clock.Now())), ptr.To[int64](0)
 			ws.Generation++
 		}
 		return nil

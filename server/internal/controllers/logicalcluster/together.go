@@ -115,7 +115,9 @@ func remainders(held []schema.GroupResource, objects []storage.StoredObject, mor
 	if deleted.HasAll(held...) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(held), func(r schema.GroupResource) bool { return deleted.Has(r) && r != namespaces && r != bindings })
+	return slices.DeleteFunc(slices.Clone(held), func(r schema.GroupResource) bool {
+		return deleted.Has(r) && r != namespaces && r != bindings
+	})
 }
 
 // isHeld reports whether an object needs more than its deletion.

@@ -10,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -307,5 +310,33 @@ func TestALogicalClusterWithFinalizersOfOthersStays(t *testing.T) {
 	c := &content{t: t, holder: holder, objects: slices.Clone(defaults)}
 	if _, err := c.reconciled(lc); len(c.objects) != 0 || c.holder == nil {
 		t.Errorf("left are %v, and the cluster %v: %v", c.objects, c.holder, err)
+	}
+}
+
+func TestAWorkspaceIsMarkedAsDeletedOnlyIfItIsTheListedOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		uid  types.UID
+		want bool
+	}{"the listed one": {"1", true}, "another one of its name": {"2", false}} {
+		t.Run(name, func(t *testing.T) {
+			o := objecttest.New(t)
+			ws := objecttest.In("c", &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: "team", Generation: 1}})
+			ws.UID = tc.uid
+			o.Store(ws)
+			stored := o.Stored(o.Set.Workspaces.Informer)
+			r := &reconciler{Inputs: Inputs{Workspaces: stored, Clock: clock.RealClock{}}}
+			ctx := logicalcluster.WithName(t.Context(), "c")
+			err := r.markDeleted(ctx, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "1"}})
+			if tc.want != (err == nil) || err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("got %v", err)
+			}
+			live := &tenancyv1alpha1.Workspace{}
+			if err := stored.Get(ctx, "team", live); err != nil {
+				t.Fatal(err)
+			}
+			if (live.DeletionTimestamp != nil) != tc.want || (live.Generation == 2) != tc.want {
+				t.Errorf("stored is %+v", live.ObjectMeta)
+			}
+		})
 	}
 }
