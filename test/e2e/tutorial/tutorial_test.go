@@ -105,8 +105,36 @@ func (s *terminal) check(t *testing.T, b kcptest.Block) {
 
 func TestDocumentsShowTheOutputOfTheirCommands(t *testing.T) {
 	for _, document := range documents {
-		t.Run(document, func(t *testing.T) { follow(t, document, kcptest.StartIn(t, t.TempDir()), "") })
+		t.Run(document, func(t *testing.T) {
+			server := kcptest.StartIn(t, t.TempDir())
+			follow(t, document, server, "")
+			if document == "quickstart.md" {
+				checkResident(t, server)
+			}
+		})
 	}
+}
+
+// mostResident is the resident memory of a server on which somebody tries kcp, in KiB.
+const mostResident = 300 << 10
+
+// checkResident fails the test if the server has grown larger than mostResident.
+func checkResident(t *testing.T, server *kcptest.Server) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var resident int
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &resident); err == nil {
+			if t.Logf("%d KiB are resident", resident); resident > mostResident {
+				t.Errorf("%d KiB are resident, want at most %d", resident, mostResident)
+			}
+			return
+		}
+	}
+	t.Error("the resident memory of the server is unknown")
 }
 
 // shardContext is the context of the administrator of a shard, which an installation does not have under this name.

@@ -1,5 +1,5 @@
-// Package gctuner delays garbage collections in a busy process. A collection costs as much as there is live memory; under load, Go would
-// collect a small heap many times per second for little garbage. An idle process keeps Go's pace, and its small size.
+// Package gctuner delays garbage collections in a busy process, and makes an idle one small. A collection costs as much as there is live
+// memory; under load, Go would collect a small heap many times per second for little garbage.
 package gctuner
 
 import (
@@ -7,16 +7,18 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 )
 
 const (
-	// interval is the time between collections at the present rate of allocation, if its garbage is within the bounds.
-	interval = 2 * time.Second
-	// least and most are bounds of the garbage, in bytes. In between, the garbage may be as large as the live memory.
+	// interval is the least time between collections at the present rate of allocation, if their garbage is within the bounds, and
+	// perSecond how many live bytes make it a second, so that collections take about the same share of a processor in all processes.
+	interval, perSecond = 2 * time.Second, 50 << 20
+	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 1 << 30
-	// pace is Go's default: as much garbage as live memory.
-	pace = 100
+	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
+	idle, idleShare = 32 << 20, 4
 )
 
 // Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC.
@@ -24,15 +26,21 @@ func Tune() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	t := &tuner{samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}, at: time.Now()}
+	t := &tuner{
+		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}, at: time.Now(), set: debug.SetGCPercent,
+	}
 	t.arm()
 }
 
+// tuner allows garbage for the rate of allocation since the last collection, and less when that falls without a collection.
 type tuner struct {
+	mu        sync.Mutex
 	samples   []metrics.Sample
 	at        time.Time // of the last collection
 	allocated uint64    // by then, in bytes
 	percent   int
+	set       func(percent int) int
+	check     *time.Timer // nil after the last collection if no less garbage will be allowed
 }
 
 // arm makes the runtime call collected after the next collection.
@@ -42,23 +50,58 @@ func (t *tuner) arm() {
 
 func (t *tuner) collected() {
 	defer t.arm()
-	metrics.Read(t.samples)
-	live, allocated := t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	live, allocated := t.read()
 	now := time.Now()
-	if p := percent(live, allocated-t.allocated, now.Sub(t.at)); p != t.percent {
-		t.percent = p
-		debug.SetGCPercent(p)
-	}
+	t.allow(live, percent(live, allocated-t.allocated, now.Sub(t.at)))
 	t.at, t.allocated = now, allocated
+}
+
+// late allows less garbage if the process has allocated less than at the last collection, which would not happen for a long time.
+func (t *tuner) late() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	live, allocated := t.read()
+	t.allow(live, min(t.percent, percent(live, allocated-t.allocated, time.Since(t.at))))
+}
+
+// read returns the live memory after the last collection, and what was allocated since the start.
+func (t *tuner) read() (live, allocated uint64) {
+	metrics.Read(t.samples)
+	return t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64()
+}
+
+// allow sets the garbage to allow, and checks it again later if an idle process has less; t.mu is held.
+func (t *tuner) allow(live uint64, percent int) {
+	if percent != t.percent {
+		t.percent = percent
+		t.set(percent)
+	}
+	if t.check != nil {
+		t.check.Stop()
+		t.check = nil
+	}
+	if live > 0 && percent > percentOf(idleGarbage(live), live) {
+		t.check = time.AfterFunc(period(live), t.late)
+	}
 }
 
 // percent returns the garbage to allow, in percent of the live memory, after a number of bytes were allocated in a time.
 func percent(live, allocated uint64, in time.Duration) int {
 	if live == 0 || in <= 0 {
-		return pace
+		return 100 // Go's default
 	}
-	wanted := uint64(float64(allocated) * float64(interval) / float64(in))
-	bound := min(max(live, least), most)
-	own := live * pace / 100
-	return int(max(min(wanted, bound), min(own, bound)) * 100 / live)
+	wanted := uint64(float64(allocated) * float64(period(live)) / float64(in))
+	return percentOf(max(min(wanted, busyGarbage(live)), idleGarbage(live)), live)
 }
+
+// period returns the time between collections of a process that is neither idle nor so busy that its garbage is bounded.
+func period(live uint64) time.Duration {
+	return max(interval, time.Duration(float64(live)/perSecond*float64(time.Second)))
+}
+
+func busyGarbage(live uint64) uint64 { return min(max(live, least), most) }
+func idleGarbage(live uint64) uint64 { return min(max(live/idleShare, idle), most) }
+
+func percentOf(garbage, live uint64) int { return int(garbage * 100 / live) }
