@@ -6,7 +6,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -52,8 +51,7 @@ type tenancy struct {
 
 // newTenancy returns the informers, and the parts that follow them. Informers of types with an object for every workspace read the storage
 // directly, without requests to the server itself.
-func newTenancy(opts options.Completed, backend *storage.Backend, definitionOptions generic.RESTOptionsGetter,
-	loopback *rest.Config) (*tenancy, error) {
+func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream, loopback *rest.Config) (*tenancy, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
@@ -71,7 +69,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 			continue
 		}
 		name := reflect.TypeOf(kind.Example).Elem().Name()
-		stored, err := backend.Typed(definitionOptions, kind.Resource, scheme, name, name+"List")
+		stored, err := backend.Typed(up.definitionOptions, kind.Resource, scheme, name, name+"List")
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +80,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 	if t.set, err = informers.NewSet(t.informers); err != nil {
 		return nil, err
 	}
+	t.set.ConfigMaps.Know(string(up.rootCA))
 	t.tree = pathindex.New(t.set)
 	t.references = references.New(t.set, t.tree)
 	t.types = workspacetypes.New(t.set, t.tree)

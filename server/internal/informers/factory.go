@@ -31,6 +31,7 @@ type Factory struct {
 	running   sync.WaitGroup
 
 	acknowledged func(schema.GroupResource) Acknowledged
+	indexed      bool
 }
 
 // NewFactory returns a factory whose informers read from base, the bare server as a privileged user, and decode the
@@ -57,6 +58,9 @@ func (f *Factory) From(resource schema.GroupVersionResource, source cache.Lister
 func (f *Factory) Acknowledge(acknowledged func(schema.GroupResource) Acknowledged) {
 	f.acknowledged = acknowledged
 }
+
+// Index makes the informers of all kinds have indexes, for tests that fill them. It must be called before For.
+func (f *Factory) Index() { f.indexed = true }
 
 // For returns the informer of a kind. It runs from the next Start on.
 func (f *Factory) For(kind Kind) (*Informer, error) {
@@ -88,7 +92,7 @@ func (f *Factory) make(kind Kind) (*Informer, error) {
 	if kind.Transform != nil {
 		keep = kind.Transform()
 	}
-	if kind.Packed && ok { // objecttest has no source, and indexes all objects
+	if kind.Packed && !f.indexed {
 		return NewPacked(kind.Resource, kind.Example, source, keep)
 	}
 	i := New(kind.Resource, kind.Example, source, nil)

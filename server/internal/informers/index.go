@@ -1,12 +1,51 @@
 package informers
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
+
+// Index maps values to the keys of the objects of this shard that have them, also those of an informer of NewPacked.
+type Index struct {
+	mu   sync.RWMutex
+	keys *keyIndex
+}
+
+// NewIndex returns an index by the values of a function. Objects without values take no memory. The index has a change before the handlers
+// that are added to the informer later.
+func (i *Informer) NewIndex(values func(runtime.Object) []string) *Index {
+	x := &Index{keys: newKeyIndex(func(obj any) ([]string, error) { return values(obj.(runtime.Object)), nil })}
+	i.AddHandler(x.changed)
+	return x
+}
+
+// changed is a Handler.
+func (x *Index) changed(old, obj runtime.Object) {
+	key, err := storeKey(cmp.Or(obj, old))
+	if err != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.keys.replace(key, old, obj)
+}
+
+// Find returns the keys of the objects that have a value.
+func (x *Index) Find(value string) []Key {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	found := x.keys.find(value)
+	keys := make([]Key, len(found))
+	for n := range found {
+		keys[n] = parseKey(found[n])
+	}
+	return keys
+}
 
 // keyIndex maps values to the keys of the objects that have them. Most values have one key, which takes no
 // set. The caller guards it.

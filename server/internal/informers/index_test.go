@@ -60,6 +60,38 @@ func TestAnIndexHasTheKeysOfTheValuesThatObjectsHave(t *testing.T) {
 	}
 }
 
+func TestAnIndexOfAnInformerFollowsItsObjects(t *testing.T) {
+	export := func(name, owner string) runtime.Object {
+		return &apisv1alpha2.APIExport{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Annotations: map[string]string{logicalcluster.AnnotationKey: "c"}, Finalizers: []string{owner},
+		}}
+	}
+	i, err := NewPacked(apisv1alpha2.SchemeGroupVersion.WithResource("apiexports"), &apisv1alpha2.APIExport{}, nil, func(runtime.Object) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := (*deliveringStore)(i)
+	put := func(obj runtime.Object) {
+		t.Helper()
+		if err := store.Update(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(export("before", "a"))
+	index := i.NewIndex(func(obj runtime.Object) []string { return obj.(*apisv1alpha2.APIExport).Finalizers })
+	put(export("moved", "a"))
+	put(export("moved", "b"))
+	put(export("deleted", "a"))
+	if err := store.Delete(export("deleted", "a")); err != nil {
+		t.Fatal(err)
+	}
+	for value, name := range map[string]string{"a": "before", "b": "moved"} {
+		if diff := cmp.Diff([]Key{{Cluster: "c", Name: name}}, index.Find(value)); diff != "" {
+			t.Errorf("%s: %s", value, diff)
+		}
+	}
+}
+
 func TestKeysOfOfferedObjectsAreReversible(t *testing.T) {
 	for _, key := range []OfferedKey{
 		{"east", Key{Cluster: "a", Name: "name"}}, {"east", Key{Cluster: "a", Name: "with|bar:and.more"}},

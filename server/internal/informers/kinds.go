@@ -18,6 +18,7 @@ import (
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers/compact"
 	"github.com/kcplane/kcp/server/internal/informers/transform"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Kind describes how the server keeps the objects of a kind in memory.
@@ -49,6 +50,8 @@ type Kind struct {
 type Trimmed struct {
 	// Path is the JSON path of the field, such as status.conditions, or metadata.annotations[key].
 	Path string
+	// Except are keys of the map at Path whose values are kept.
+	Except []string
 	// Kept reports for which objects the field is kept; nil means for none.
 	Kept func(runtime.Object) bool
 	// Reason says why no reader needs the field.
@@ -101,12 +104,28 @@ func kubernetesKinds() []Kind {
 	return []Kind{
 		{Resource: core.WithResource("namespaces"), Example: &corev1.Namespace{}},
 		{Resource: core.WithResource("serviceaccounts"), Example: &corev1.ServiceAccount{}},
-		{Resource: core.WithResource("secrets"), Example: &corev1.Secret{}},
 		{
-			Resource: core.WithResource("configmaps"), Example: &corev1.ConfigMap{},
-			Transform: func() func(runtime.Object) { return transform.New().ConfigMap(RootCAConfigMap) },
+			Resource: core.WithResource("secrets"), Example: &corev1.Secret{}, Packed: true, Transform: stateless(transform.Secret),
 			Trimmed: []Trimmed{
 				{Path: "metadata.managedFields", Reason: reasonManagedFields},
+				{
+					Path:   "metadata.annotations",
+					Except: []string{logicalcluster.AnnotationKey, corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey},
+					Reason: "The controller serviceaccounttoken reads which service account a Secret is for.",
+				},
+				{Path: "data", Reason: "Controllers read data of the stored Secret. It is large, and the Secrets of most tenants are their own."},
+				{Path: "stringData", Reason: "It is part of requests only."},
+			},
+		},
+		{
+			Resource: core.WithResource("configmaps"), Example: &corev1.ConfigMap{},
+			Packed: true, Transform: stateless(transform.ConfigMap(RootCAConfigMap)),
+			Trimmed: []Trimmed{
+				{Path: "metadata.managedFields", Reason: reasonManagedFields},
+				{
+					Path: "metadata.annotations", Except: []string{logicalcluster.AnnotationKey}, Kept: isRootCA,
+					Reason: "Only the controller rootca reads ConfigMaps, of one name.",
+				},
 				{Path: "data", Kept: isRootCA, Reason: "Only the controller rootca reads ConfigMaps, of one name."},
 				{Path: "binaryData", Reason: "The controller rootca writes text only."},
 			},

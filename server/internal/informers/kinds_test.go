@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,8 @@ import (
 	"sigs.k8s.io/randfill"
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers/compact"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // filler fills objects of all kinds. Times have whole seconds, as in JSON.
@@ -63,10 +66,20 @@ func fieldAt(t *testing.T, v reflect.Value, path string) reflect.Value {
 }
 
 // remove removes a trimmed field from an object, and reports whether it was there.
-func remove(t *testing.T, obj runtime.Object, path string) bool {
+func remove(t *testing.T, obj runtime.Object, trimmed Trimmed) bool {
 	t.Helper()
-	field, key := entry(path)
+	field, key := entry(trimmed.Path)
 	v := fieldAt(t, reflect.ValueOf(obj).Elem(), field)
+	if len(trimmed.Except) > 0 {
+		there := false
+		for _, key := range v.MapKeys() {
+			if !slices.Contains(trimmed.Except, key.String()) {
+				v.SetMapIndex(key, reflect.Value{})
+				there = true
+			}
+		}
+		return there
+	}
 	if key != "" {
 		there := v.MapIndex(reflect.ValueOf(key)).IsValid()
 		if there {
@@ -85,8 +98,11 @@ func vary(obj runtime.Object, kind Kind, random *rand.Rand) {
 	m := obj.(metav1.Object)
 	annotations := map[string]string{"example.org/other": "value"}
 	for _, trimmed := range kind.Trimmed {
-		if field, key := entry(trimmed.Path); field == "metadata.annotations" && random.IntN(2) == 0 {
+		if field, key := entry(trimmed.Path); field == "metadata.annotations" && key != "" && random.IntN(2) == 0 {
 			annotations[key] = "value"
+		}
+		for _, key := range trimmed.Except {
+			annotations[key] = "kept"
 		}
 	}
 	m.SetAnnotations(annotations)
@@ -118,9 +134,9 @@ func TestInformersKeepAllFieldsThatAreNotDeclaredAsTrimmed(t *testing.T) {
 				want := filled.DeepCopyObject()
 				for _, trimmed := range kind.Trimmed {
 					if trimmed.Kept != nil && trimmed.Kept(filled) {
-						kept[trimmed.Path] = remove(t, filled.DeepCopyObject(), trimmed.Path) || kept[trimmed.Path]
+						kept[trimmed.Path] = remove(t, filled.DeepCopyObject(), trimmed) || kept[trimmed.Path]
 					} else {
-						dropped[trimmed.Path] = remove(t, want, trimmed.Path) || dropped[trimmed.Path]
+						dropped[trimmed.Path] = remove(t, want, trimmed) || dropped[trimmed.Path]
 					}
 				}
 				if got := keep(filled); !equality.Semantic.DeepEqual(got, want) {
@@ -136,6 +152,39 @@ func TestInformersKeepAllFieldsThatAreNotDeclaredAsTrimmed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Tenants store as many Secrets and ConfigMaps as they like, of any size.
+func TestObjectsThatNoControllerReadsTakeFewBytes(t *testing.T) {
+	large := strings.Repeat("x", 5000)
+	metadata := metav1.ObjectMeta{
+		Namespace: "default", Name: "settings-of-the-application", UID: "13569ebc-0c6a-4fa2-bd32-9acbd5f5f5d5", ResourceVersion: "123456",
+		CreationTimestamp: metav1.Unix(1_800_000_000, 0), Labels: map[string]string{"app.kubernetes.io/name": "application"},
+		Annotations:   map[string]string{logicalcluster.AnnotationKey: "2fx8q1z4m0p7k3vd", corev1.LastAppliedConfigAnnotation: large},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(large)}},
+	}
+	for _, obj := range []runtime.Object{
+		&corev1.Secret{ObjectMeta: *metadata.DeepCopy(), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": []byte(large)}},
+		&corev1.Secret{ObjectMeta: *metadata.DeepCopy(), Type: corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{"a": []byte(large)}},
+		&corev1.ConfigMap{ObjectMeta: *metadata.DeepCopy(), Data: map[string]string{"a": large}, BinaryData: map[string][]byte{"b": []byte(large)}},
+	} {
+		for _, kind := range Kinds() {
+			if reflect.TypeOf(kind.Example) != reflect.TypeOf(obj) {
+				continue
+			}
+			if !kind.Packed {
+				t.Fatalf("%s is not packed", kind.Resource)
+			}
+			kind.Transform()(obj)
+			codec, err := compact.New(kind.Example)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(codec.Pack("", obj)); got > 300 {
+				t.Errorf("a %T takes %d bytes", obj, got)
+			}
+		}
 	}
 }
 

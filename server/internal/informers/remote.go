@@ -41,12 +41,7 @@ func remoteKey(shard, key string) string { return shard + "|" + key }
 // offeredKey returns what remoteKey was made from.
 func offeredKey(key string) OfferedKey {
 	shard, rest, _ := strings.Cut(key, "|")
-	cluster, name, _ := strings.Cut(rest, "|")
-	k := Key{Cluster: logicalcluster.Name(cluster), Name: name}
-	if namespace, name, ok := strings.Cut(name, "/"); ok {
-		k.Namespace, k.Name = namespace, name
-	}
-	return OfferedKey{shard, k}
+	return OfferedKey{shard, parseKey(rest)}
 }
 
 func newRemote(e *Elsewhere, i *Informer, kind Kind) (*remote, error) {

@@ -57,6 +57,7 @@ type Objects struct {
 func New(t testing.TB, objects ...Object) *Objects {
 	t.Helper()
 	factory := informers.NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme())
+	factory.Index()
 	set, err := informers.NewSet(factory)
 	if err != nil {
 		t.Fatal(err)

@@ -26,11 +26,14 @@ type Inputs struct {
 	CA []byte
 }
 
-type reconciler struct{ Inputs }
+type reconciler struct {
+	Inputs
+	secrets *informers.Index // by the key of the service account
+}
 
 // New returns the controller. Its keys are Secrets.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{in}
+	r := &reconciler{Inputs: in, secrets: in.Set.Secrets.NewIndex(accountOf)}
 	c := runner.New("serviceaccounttoken", 4, r.reconcile)
 	c.WatchMapped(in.Set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
 		if obj.(*corev1.Secret).Type != corev1.SecretTypeServiceAccountToken {
@@ -47,50 +50,49 @@ func New(in Inputs) *runner.Controller {
 		if err != nil {
 			return nil
 		}
-		return r.secretsOf(key)
+		return r.secrets.Find(key.String())
 	})
 	return c
 }
 
-// secretsOf returns the keys of the token Secrets of a service account.
-func (r *reconciler) secretsOf(account informers.Key) []informers.Key {
-	secrets, err := r.Set.Secrets.ListNamespace(account.Cluster, account.Namespace)
-	if err != nil {
+// accountOf returns the key of the service account of a token Secret, and nothing for another Secret.
+func accountOf(obj runtime.Object) []string {
+	secret := obj.(*corev1.Secret)
+	key, err := informers.KeyOf(secret)
+	if err != nil || secret.Type != corev1.SecretTypeServiceAccountToken {
 		return nil
 	}
-	var keys []informers.Key
-	for _, s := range secrets {
-		if s.Type == corev1.SecretTypeServiceAccountToken && s.Annotations[corev1.ServiceAccountNameKey] == account.Name {
-			keys = append(keys, informers.Key{Cluster: account.Cluster, Namespace: s.Namespace, Name: s.Name})
-		}
-	}
-	return keys
+	key.Name = secret.Annotations[corev1.ServiceAccountNameKey]
+	return []string{key.String()}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
-	secret, err := r.Set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
-	if err != nil || secret.DeletionTimestamp != nil {
+	known, err := r.Set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
+	if err != nil || known.DeletionTimestamp != nil || known.Type != corev1.SecretTypeServiceAccountToken {
 		return runner.IgnoreNotFound(err)
 	}
 	account, err := r.Kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx,
-		secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
+		known.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if uid := secret.Annotations[corev1.ServiceAccountUIDKey]; err != nil || (uid != "" && uid != string(account.UID)) {
-		preconditions := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}}
+	if uid := known.Annotations[corev1.ServiceAccountUIDKey]; err != nil || (uid != "" && uid != string(account.UID)) {
+		preconditions := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &known.UID}}
 		err := r.Kube.CoreV1().Secrets(key.Namespace).Delete(ctx, key.Name, preconditions)
 		if apierrors.IsConflict(err) {
 			return nil
 		}
 		return runner.IgnoreExistsOrTerminating(err)
 	}
+	secret, err := r.Kube.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil || secret.ResourceVersion != known.ResourceVersion { // the event of a later version follows
+		return runner.IgnoreNotFound(err)
+	}
 	return r.fill(ctx, account, secret)
 }
 
-// fill writes token, CA and namespace into a Secret that lacks any of them.
-func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) error {
-	filled := secret.DeepCopy()
+// fill writes token, CA and namespace into a stored Secret that lacks any of them.
+func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, filled *corev1.Secret) error {
 	if filled.Data == nil {
 		filled.Data = map[string][]byte{}
 	}

@@ -137,6 +137,8 @@ func TestFailures(t *testing.T) {
 		want           error
 	}{
 		{"A failure to read the account is retried, and the Secret stays", "get", "serviceaccounts", errStorage, nil, nil, errStorage},
+		{"A failure to read the Secret is retried", "get", "secrets", errStorage, nil, account(""), errStorage},
+		{"A Secret that was deleted before it is read is no failure", "get", "secrets", notFound, nil, account(""), nil},
 		{"A failure to sign is retried", "", "", nil, errStorage, account(""), errStorage},
 		{"A failure to update is retried", "update", "secrets", errStorage, nil, account(""), errStorage},
 		{"A conflict is retried", "update", "secrets", conflict, nil, account(""), conflict},
@@ -160,6 +162,18 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+func TestASecretThatChangedSinceItsEventIsLeftToItsNextEvent(t *testing.T) {
+	w := newWorld(t, secret(nil), account(""))
+	w.kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, secret(func(s *corev1.Secret) {
+			s.ResourceVersion, s.Annotations = "later", map[string]string{corev1.ServiceAccountNameKey: "other"}
+		}), nil
+	})
+	if err := w.reconcile(nil); err != nil || w.updated != nil || w.deleted != nil {
+		t.Errorf("got %v, %v, %v", err, w.updated, w.deleted)
+	}
+}
+
 func TestAnAccountConcernsItsTokenSecrets(t *testing.T) {
 	named := func(name string, change func(*corev1.Secret)) *corev1.Secret {
 		return secret(func(s *corev1.Secret) { s.Name = name; change(s) })
@@ -170,8 +184,7 @@ func TestAnAccountConcernsItsTokenSecrets(t *testing.T) {
 		named("of another namespace", func(s *corev1.Secret) { s.Namespace = "other" }),
 		objecttest.In("other", named("of another cluster", func(*corev1.Secret) {})),
 	)
-	r := &reconciler{Inputs: Inputs{Set: o.Set}}
-	got := r.secretsOf(informers.Key{Cluster: "c", Namespace: "team", Name: "robot"})
+	got := o.Set.Secrets.NewIndex(accountOf).Find(informers.Key{Cluster: "c", Namespace: "team", Name: "robot"}.String())
 	if diff := cmp.Diff([]informers.Key{key}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -197,6 +210,12 @@ func newWorld(t *testing.T, s *corev1.Secret, a *corev1.ServiceAccount) *world {
 			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, get.GetName())
 		}
 		return true, a, nil
+	})
+	w.kube.AddReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if s == nil {
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, key.Name)
+		}
+		return true, s.DeepCopy(), nil
 	})
 	w.kube.AddReactor("update", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		w.updated = action.(clienttesting.UpdateAction).GetObject().(*corev1.Secret)

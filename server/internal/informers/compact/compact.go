@@ -38,6 +38,10 @@ func New(example runtime.Object) (*Codec, error) {
 	return &Codec{object: t, coder: coder, words: newWords()}, nil
 }
 
+// Know makes the codec encode s by its number, whatever its length. Only one goroutine may call Know or Pack at a time. The caller ensures
+// that tenants do not choose s.
+func (c *Codec) Know(s string) { c.words.add(s) }
+
 // Pack returns the encoded obj. Times lose fractions of seconds, as in JSON. key identifies obj.
 func (c *Codec) Pack(key string, obj runtime.Object) string {
 	p := &packer{words: c.words, object: maphash.String(c.words.seed, key)}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,5 +160,26 @@ func BenchmarkPack(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		runtime.KeepAlive(codec.Pack("1", lc))
+	}
+}
+
+func TestAKnownStringTakesItsNumberOnly(t *testing.T) {
+	long := strings.Repeat("certificate", 200)
+	codec, err := New(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	configMap := &corev1.ConfigMap{Data: map[string]string{"ca.crt": long}}
+	unknown := codec.Pack("a", configMap)
+	codec.Know(long)
+	codec.Know(long)
+	known := codec.Pack("a", configMap)
+	if len(unknown) < len(long) || len(known) > 20 {
+		t.Errorf("got %d bytes before, %d after", len(unknown), len(known))
+	}
+	for _, packed := range []string{unknown, known} {
+		if diff := cmp.Diff(configMap, codec.Unpack(packed)); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

@@ -19,8 +19,8 @@ const (
 // Invariants:
 //   - numbers[s] is n if and only if the list in numbered has s at index n. A word is never removed or changed, and its number is never
 //     reused: packed strings refer to it.
-//   - There are at most maxWords words, of minLength to maxLength bytes. A string becomes a word when it is packed in a second object
-//     while its sighting in another object is remembered. Packing one object repeatedly adds no words
+//   - There are at most maxWords words, of minLength to maxLength bytes, and those that the caller of Know adds. A string becomes a word
+//     when it is packed in a second object while its sighting in another object is remembered. Packing one object repeatedly adds no words
 //     (TestStringsOfOneObjectAreNotRemembered).
 //   - A word is in numbered before Pack returns a string that refers to it, and a list in numbered never changes within its length.
 //     Therefore word needs no lock (TestUnpackDuringPack).
@@ -46,11 +46,11 @@ func newWords() *words {
 
 // number returns the number of s, if it was found in another object than this one.
 func (w *words) number(s string, object uint64) (uint64, bool) {
-	if len(s) < minLength || len(s) > maxLength {
-		return 0, false
-	}
 	if n, ok := w.numbers[s]; ok {
 		return n, true
+	}
+	if len(s) < minLength || len(s) > maxLength {
+		return 0, false
 	}
 	now := sighting{maphash.String(w.seed, s), object}
 	before := &w.sighted[now.word%remembered]
@@ -61,16 +61,24 @@ func (w *words) number(s string, object uint64) (uint64, bool) {
 		}
 		return 0, false
 	}
-	all := *w.numbered.Load()
-	if before.object == object || len(all) == maxWords {
+	if before.object == object || len(w.numbers) >= maxWords {
 		return 0, false
 	}
+	return w.add(s), true
+}
+
+// add numbers a string.
+func (w *words) add(s string) uint64 {
+	if n, ok := w.numbers[s]; ok {
+		return n
+	}
 	s = strings.Clone(s)
+	all := *w.numbered.Load()
 	n := uint64(len(all))
 	all = append(all, s)
 	w.numbers[s] = n
 	w.numbered.Store(&all)
-	return n, true
+	return n
 }
 
 func (w *words) word(n uint64) string { return (*w.numbered.Load())[n] }

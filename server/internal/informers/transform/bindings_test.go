@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -46,28 +45,4 @@ func TestBindingsOfAnExportShareEqualParts(t *testing.T) {
 			t.Fatalf("got %+v, want %+v", one, want)
 		}
 	}
-}
-
-func TestOnlyTheConfigMapsOfOneNameKeepTheirData(t *testing.T) {
-	trim := New().ConfigMap("ca")
-	configMap := func(cluster, name string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kcp.io/cluster": cluster, "about": "it"}},
-			Data:       map[string]string{"ca.crt": "certificate"}, BinaryData: map[string][]byte{"x": nil},
-		}
-	}
-	one, other, users := configMap("a", "ca"), configMap("b", "ca"), configMap("a", "mine")
-	for _, cm := range []*corev1.ConfigMap{one, other, users} {
-		trim(cm)
-	}
-	if !same(one.Data, other.Data) || one.Data["ca.crt"] != "certificate" || one.Annotations["kcp.io/cluster"] != "a" || other.Annotations["about"] != "it" {
-		t.Errorf("got %+v and %+v", one, other)
-	}
-	if users.Data != nil || users.BinaryData != nil || users.Name != "mine" {
-		t.Errorf("of another ConfigMap %+v is kept", users)
-	}
-}
-
-func same(a, b map[string]string) bool {
-	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }

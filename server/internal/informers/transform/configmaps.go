@@ -1,24 +1,35 @@
 package transform
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// ConfigMap returns a function that trims ConfigMaps: it keeps the data of those with the given name only. Every namespace has a ConfigMap
-// of this name, with equal data.
-func (t *Trimmer) ConfigMap(name string) func(runtime.Object) {
+// ConfigMap returns a function that trims ConfigMaps: it keeps data and annotations of those with the given name only.
+func ConfigMap(name string) func(runtime.Object) {
 	return func(obj runtime.Object) {
 		cm := obj.(*corev1.ConfigMap)
-		t.meta(&cm.ObjectMeta)
-		exact := make(map[string]string, len(cm.Annotations))
-		for key, value := range cm.Annotations {
-			exact[t.string(key)] = t.string(value)
-		}
-		cm.Annotations, cm.BinaryData = exact, nil
+		cm.ManagedFields, cm.BinaryData = nil, nil
 		if cm.Name != name {
 			cm.Data = nil
+			keepAnnotations(cm.Annotations, logicalcluster.AnnotationKey)
 		}
-		cm.Data = t.shared(cm.Data)
 	}
+}
+
+// Secret trims a Secret. It keeps no data, and of the annotations those that refer to a service account.
+func Secret(obj runtime.Object) {
+	s := obj.(*corev1.Secret)
+	s.ManagedFields, s.Data, s.StringData = nil, nil, nil
+	keepAnnotations(s.Annotations, logicalcluster.AnnotationKey, corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey)
+}
+
+// keepAnnotations drops all annotations except those with the given keys.
+func keepAnnotations(annotations map[string]string, keys ...string) {
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return !slices.Contains(keys, key) })
 }
