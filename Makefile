@@ -340,6 +340,10 @@ N ?= 10000
 bench-sharing: ## Measure an API that N logical clusters bind, compared with a vanilla kube-apiserver.
 	$(GO) run ./test/bench -sharing=$(N)
 
+.PHONY: bench-unread
+bench-unread: ## Measure the memory of N Secrets and N ConfigMaps of 5 KB that no controller reads.
+	$(GO) run ./test/bench -unread=$(N)
+
 .PHONY: bench-workspaces
 bench-workspaces: ## Measure a server with up to N workspaces; an interrupted run continues from .bench.
 	$(GO) run ./test/bench -workspaces=$(N) -directory=.bench/$(N) -svg=.bench/workspaces-$(N).svg

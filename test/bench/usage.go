@@ -24,7 +24,10 @@ func (p *process) pids() []int {
 }
 
 // resident returns the resident memory of the processes in bytes.
-func (p *process) resident() float64 {
+func (p *process) resident() float64 { return p.status("VmRSS:") }
+
+// status returns the sum of a field of /proc/<pid>/status of the processes in bytes.
+func (p *process) status(field string) float64 {
 	var sum float64
 	for _, pid := range p.pids() {
 		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -32,7 +35,7 @@ func (p *process) resident() float64 {
 			continue
 		}
 		for line := range strings.Lines(string(content)) {
-			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == field {
 				kib, _ := strconv.ParseFloat(fields[1], 64)
 				sum += kib * 1024
 			}
@@ -77,8 +80,9 @@ func (p *process) collectGarbage(ctx context.Context) error {
 	return err
 }
 
-// memory is the memory of a server in bytes: the live heap of the server, and the resident memory of the processes.
-type memory struct{ heap, resident float64 }
+// memory is the memory of a server in bytes: the live heap of the server, the resident memory of the processes, and what of it is
+// anonymous, which does not include the pages of the database.
+type memory struct{ heap, resident, anonymous float64 }
 
 var alive = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
@@ -88,6 +92,7 @@ func (p *process) memory(ctx context.Context) (memory, error) {
 	if m.resident, err = p.settled(ctx); err != nil {
 		return m, err
 	}
+	m.anonymous = p.status("RssAnon:")
 	profile, err := p.download(ctx, "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return m, err
