@@ -11,7 +11,7 @@ import (
 )
 
 // servedVersions is a provider without the versions that the server does not serve: the scheme knows them, and upstream logs a warning for
-// each of them. The providers have no hooks, which it would hide.
+// each of them. Its lists are encoded by listEncoding. The providers have no hooks, which it would hide.
 type servedVersions struct {
 	controlplaneapiserver.RESTStorageProvider
 }
@@ -22,6 +22,7 @@ func (p servedVersions) NewRESTStorage(source serverstorage.APIResourceConfigSou
 	info, err := p.RESTStorageProvider.NewRESTStorage(source, getter)
 	if err == nil {
 		OnlyServedVersions(&info)
+		info.NegotiatedSerializer = listEncoding{info.NegotiatedSerializer}
 	}
 	return info, err
 }
