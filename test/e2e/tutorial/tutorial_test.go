@@ -115,7 +115,7 @@ func TestDocumentsShowTheOutputOfTheirCommands(t *testing.T) {
 	}
 }
 
-// mostResident is the resident memory of a server on which somebody tries kcp, in KiB.
+// mostResident is the resident memory of a server after the commands of the quick start, in KiB.
 const mostResident = 300 << 10
 
 // checkResident fails the test if the server has grown larger than mostResident.
