@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Index maps values to the keys of the objects of this shard that have them, also those of an informer of NewPacked.
@@ -45,6 +48,16 @@ func (x *Index) Find(value string) []Key {
 		keys[n] = parseKey(found[n])
 	}
 	return keys
+}
+
+// parseKey returns the key of a string of Key.String. Names of clusters have no vertical bar, and names of objects no slash.
+func parseKey(s string) Key {
+	cluster, name, _ := strings.Cut(s, "|")
+	k := Key{Cluster: logicalcluster.Name(cluster), Name: name}
+	if namespace, name, ok := strings.Cut(name, "/"); ok {
+		k.Namespace, k.Name = namespace, name
+	}
+	return k
 }
 
 // keyIndex maps values to the keys of the objects that have them. Most values have one key, which takes no

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -32,16 +31,6 @@ func (k Key) String() string {
 		return string(k.Cluster) + "|" + k.Name
 	}
 	return string(k.Cluster) + "|" + k.Namespace + "/" + k.Name
-}
-
-// parseKey returns the key of a string of Key.String. Names of clusters have no vertical bar, and names of objects no slash.
-func parseKey(s string) Key {
-	cluster, name, _ := strings.Cut(s, "|")
-	k := Key{Cluster: logicalcluster.Name(cluster), Name: name}
-	if namespace, name, ok := strings.Cut(name, "/"); ok {
-		k.Namespace, k.Name = namespace, name
-	}
-	return k
 }
 
 // LogicalCluster returns the cluster of the object.
@@ -162,14 +151,6 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 		detector:  packed.detector,
 		synced:    make(chan struct{}),
 	}, nil
-}
-
-// Know makes an informer of NewPacked keep s once for all objects that have it as a value, whatever its length. It must be called before
-// Run.
-func (i *Informer) Know(s string) {
-	if p, ok := i.store.(*packed); ok {
-		p.codec.Know(s)
-	}
 }
 
 // Resource returns the resource that the informer mirrors.

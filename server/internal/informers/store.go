@@ -151,6 +151,14 @@ func (s *packed) keys() []string {
 	return keys
 }
 
+// Know makes an informer of NewPacked keep s once for all objects that have it as a value, whatever its length. It must be called before
+// Run.
+func (i *Informer) Know(s string) {
+	if p, ok := i.store.(*packed); ok {
+		p.codec.Know(s)
+	}
+}
+
 // packedObject is an object of a list that will be in a packed store.
 type packedObject struct {
 	metav1.TypeMeta
