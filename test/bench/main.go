@@ -74,9 +74,9 @@ func (s scale) named(rows []row) []row {
 
 // measurement is what the flags select beside the standard one.
 type measurement struct {
-	tenants, crowd, definitions, workspaces, compare, deletions, sharing, standIns, exports, unread int
-	short, fairness, sharded                                                                        bool
-	only, profiles, output, against, noise, directory, svg, parts, hop                              string
+	tenants, crowd, definitions, workspaces, compare, deletions, sharing, standIns, exports, unread, entered int
+	short, fairness, sharded                                                                                 bool
+	only, profiles, output, against, noise, directory, svg, parts, hop                                       string
 }
 
 func parse() measurement {
@@ -91,6 +91,7 @@ func parse() measurement {
 	flag.IntVar(&m.workspaces, "workspaces", 0, "only measure with up to this number of workspaces")
 	flag.IntVar(&m.compare, "compare", 0, "only compare this number of workspaces with as many namespaces of a vanilla server")
 	flag.IntVar(&m.deletions, "deletions", 0, "only create, enter and delete this number of workspaces, with the requests that each takes")
+	flag.IntVar(&m.entered, "entered", 0, "only measure the first requests to this number of workspaces")
 	flag.IntVar(&m.sharing, "sharing", 0, "only measure an API that this number of logical clusters have bound")
 	flag.IntVar(&m.unread, "unread", 0, "only measure the memory of this number of Secrets and ConfigMaps that no controller reads")
 	flag.BoolVar(&m.fairness, "fairness", false, "only measure a client of one tenant beside busy clients of another tenant")
@@ -155,6 +156,8 @@ func (m measurement) run(ctx context.Context, s scale) error {
 		return runDeletions(ctx, m.deletions, s)
 	case m.unread > 0:
 		return runUnread(ctx, m.unread, s)
+	case m.entered > 0:
+		return runEntered(ctx, m.entered, s)
 	case m.sharing > 0:
 		return runSharing(ctx, m.sharing, m.profiles)
 	}

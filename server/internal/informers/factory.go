@@ -95,6 +95,9 @@ func (f *Factory) make(kind Kind) (*Informer, error) {
 	if kind.Packed && !f.indexed {
 		return NewPacked(kind.Resource, kind.Example, source, keep)
 	}
+	if kind.PackedInOrder {
+		return NewPackedInOrder(kind.Resource, kind.Example, source, keep)
+	}
 	i := New(kind.Resource, kind.Example, source, nil)
 	if kind.Transform != nil {
 		i.AddTransform(keep)

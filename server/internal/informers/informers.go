@@ -85,6 +85,7 @@ type Informer struct {
 	resource schema.GroupVersionResource
 	store    store
 	indexer  cache.Indexer // the store; nil if that has no indexes
+	packs    bool          // whether the store keeps other objects than it is given
 	lw       cache.ListerWatcher
 	example  runtime.Object
 
@@ -111,15 +112,11 @@ type Informer struct {
 
 // New returns an informer that is filled once Run is called. lw must list and watch all clusters.
 func New(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher, indexers cache.Indexers) *Informer {
-	all := cache.Indexers{byCluster: clusterIndex, byNamespace: namespaceIndex}
-	for name, f := range indexers {
-		all[name] = f
-	}
-	indexer := cache.NewIndexer(storeKey, all)
+	kept := newOrdered(asTheyAre{}, indexers)
 	return &Informer{
 		resource: resource,
-		store:    indexed{indexer},
-		indexer:  indexer,
+		store:    kept,
+		indexer:  kept,
 		lw:       PagedList{lw},
 		example:  example,
 		detector: newDetector(resource),
@@ -145,10 +142,33 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	return &Informer{
 		resource:  resource,
 		store:     packed,
-		lw:        packedList{PagedList{lw}, packed, transform},
+		packs:     true,
+		lw:        packedList{PagedList{lw}, packed.codec.Pack, transform},
 		example:   example,
 		transform: transform,
 		detector:  packed.detector,
+		synced:    make(chan struct{}),
+	}, nil
+}
+
+// NewPackedInOrder is NewPacked for an informer with indexes, whose objects are rarely listed.
+func NewPackedInOrder(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
+	transform func(runtime.Object)) (*Informer, error) {
+	detector := newDetector(resource)
+	form, err := newPackedForm(example, maxReadInOrder, detector)
+	if err != nil {
+		return nil, err
+	}
+	kept := newOrdered(form, nil)
+	return &Informer{
+		resource:  resource,
+		store:     kept,
+		indexer:   kept,
+		packs:     true,
+		lw:        packedList{PagedList{lw}, form.pack, transform},
+		example:   example,
+		transform: transform,
+		detector:  detector,
 		synced:    make(chan struct{}),
 	}, nil
 }
@@ -303,7 +323,7 @@ func (s *deliveringStore) put(key string, obj runtime.Object) error {
 	if err := s.store.set(key, obj); err != nil {
 		return err
 	}
-	if s.indexer != nil { // a packed store keeps other objects than it is given
+	if !s.packs {
 		s.detector.AddObject(obj)
 	}
 	s.deliver(key, old, s.store.unpacked(obj))

@@ -31,6 +31,9 @@ type Kind struct {
 	// Packed reports whether the objects are compacted, and have no indexes. The codec keeps all fields: a type that it cannot pack
 	// fails when the server starts.
 	Packed bool
+	// PackedInOrder reports whether the objects are compacted, and have indexes. Listing the objects of a cluster unpacks each of them: no
+	// request of a tenant may do so.
+	PackedInOrder bool
 	// PackedElsewhere reports whether the objects of other shards are compacted: very many, of which this shard reads few. Those of a kind
 	// with Packed are.
 	PackedElsewhere bool
@@ -64,7 +67,7 @@ func (k Kind) Keep() (func(runtime.Object) runtime.Object, error) {
 	if k.Transform != nil {
 		change = k.Transform()
 	}
-	if !k.Packed {
+	if !k.Packed && !k.PackedInOrder {
 		return func(obj runtime.Object) runtime.Object { change(obj); return obj }, nil
 	}
 	codec, err := compact.New(k.Example)
@@ -102,8 +105,14 @@ func kubernetesKinds() []Kind {
 	core, rbac := corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion
 	admission := admissionregistrationv1.SchemeGroupVersion
 	return []Kind{
-		{Resource: core.WithResource("namespaces"), Example: &corev1.Namespace{}},
-		{Resource: core.WithResource("serviceaccounts"), Example: &corev1.ServiceAccount{}},
+		{
+			Resource: core.WithResource("namespaces"), Example: &corev1.Namespace{}, PackedInOrder: true,
+			Transform: stateless(transform.Namespace), Trimmed: trimmedMeta(),
+		},
+		{
+			Resource: core.WithResource("serviceaccounts"), Example: &corev1.ServiceAccount{}, PackedInOrder: true,
+			Transform: stateless(transform.ServiceAccount), Trimmed: trimmedMeta(),
+		},
 		{
 			Resource: core.WithResource("secrets"), Example: &corev1.Secret{}, Packed: true, Transform: stateless(transform.Secret),
 			Trimmed: []Trimmed{
@@ -132,7 +141,10 @@ func kubernetesKinds() []Kind {
 		},
 		{Resource: core.WithResource("resourcequotas"), Example: &corev1.ResourceQuota{}},
 		{Resource: rbac.WithResource("clusterroles"), Global: true, Example: &rbacv1.ClusterRole{}},
-		{Resource: rbac.WithResource("clusterrolebindings"), Global: true, Example: &rbacv1.ClusterRoleBinding{}},
+		{
+			Resource: rbac.WithResource("clusterrolebindings"), Global: true, Example: &rbacv1.ClusterRoleBinding{},
+			Transform: func() func(runtime.Object) { return transform.New().ClusterRoleBinding }, Trimmed: trimmedMeta(),
+		},
 		{Resource: rbac.WithResource("roles"), Example: &rbacv1.Role{}},
 		{Resource: rbac.WithResource("rolebindings"), Example: &rbacv1.RoleBinding{}},
 		{

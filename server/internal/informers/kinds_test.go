@@ -49,9 +49,9 @@ func fieldAt(t *testing.T, v reflect.Value, path string) reflect.Value {
 	t.Helper()
 	name, rest, nested := strings.Cut(path, ".")
 	for i := range v.NumField() {
-		tag, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch {
-		case tag == "" && strings.Contains(options, "inline") && !nested: // TypeMeta
+		case tag == "" && v.Type().Field(i).Anonymous && !nested: // TypeMeta
 			if _, ok := reflect.TypeFor[metav1.TypeMeta]().FieldByName(strings.ToUpper(name[:1]) + name[1:]); ok || name == "apiVersion" {
 				return fieldAt(t, v.Field(i), path)
 			}

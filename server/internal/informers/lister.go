@@ -24,6 +24,11 @@ func (l Lister[T]) Get(cluster logicalcluster.Name, namespace, name string) (T, 
 	return l.typed(obj, ok, name)
 }
 
+// Has reports whether this shard has an object. It is faster than Get for objects that are packed.
+func (l Lister[T]) Has(cluster logicalcluster.Name, namespace, name string) bool {
+	return l.store.has(Key{Cluster: cluster, Namespace: namespace, Name: name}.String())
+}
+
 func (l Lister[T]) typed(obj runtime.Object, ok bool, name string) (T, error) {
 	if !ok {
 		var none T

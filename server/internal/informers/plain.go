@@ -23,6 +23,11 @@ func (s *plain) get(key string) (runtime.Object, bool) {
 
 func (s *plain) peek(key string) (runtime.Object, bool) { return s.get(key) }
 
+func (s *plain) has(key string) bool {
+	_, ok := s.get(key)
+	return ok
+}
+
 func (s *plain) set(key string, obj runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,9 +3,7 @@ package informers
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -26,32 +24,17 @@ type store interface {
 	set(key string, obj runtime.Object) error
 	remove(key string, obj runtime.Object) error
 	keys() []string
+	// has reports whether get returns an object, without unpacking it.
+	has(key string) bool
 	// unpacked returns obj in the form that get returns.
 	unpacked(obj runtime.Object) runtime.Object
 }
 
-// indexed is a store with indexes.
-type indexed struct{ cache.Indexer }
-
-func (s indexed) get(key string) (runtime.Object, bool) {
-	obj, ok, _ := s.GetByKey(key) // the error is always nil
-	if !ok {
-		return nil, false
-	}
-	return obj.(runtime.Object), true
-}
-
-func (s indexed) peek(key string) (runtime.Object, bool)     { return s.get(key) }
-func (s indexed) set(_ string, obj runtime.Object) error     { return s.Update(obj) }
-func (s indexed) remove(_ string, obj runtime.Object) error  { return s.Delete(obj) }
-func (s indexed) keys() []string                             { return s.ListKeys() }
-func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
-
 // packed is a store of as few bytes as possible, without indexes.
 //
 // Invariants:
-//   - objects has the whole state. read is a cache: get returns a remembered object only if objects still has the bytes that it was
-//     unpacked from. A slot may keep an object that was removed or replaced until another object takes the slot.
+//   - objects has the whole state. recent is a cache: get returns a remembered object only if objects still has the bytes that it was
+//     unpacked from.
 //   - Equal bytes are equal objects. Equal objects can have different bytes, because maps have no order and the codec learns words:
 //     compare unpacked objects, as Replace does.
 //   - All readers share what get returns, and must not change it. peek returns a new object.
@@ -60,28 +43,21 @@ func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
 //     its mutex locked. mu guards objects and not the codec.
 type packed struct {
 	codec    *compact.Codec
-	seed     maphash.Seed
 	detector cache.MutationDetector
+	recent   *recent
 
 	mu      sync.RWMutex
 	objects map[string]string
-	// read are recently read objects, which need not be unpacked for every request.
-	read []atomic.Pointer[reading]
 }
 
-// maxRead is how many unpacked objects are remembered, of some 1.5 KiB each, and maxReadElsewhere how many of those of other shards, most
-// of which only controllers read.
-const maxRead, maxReadElsewhere = 1 << 12, 1 << 9
-
-type reading struct {
-	packed string
-	obj    runtime.Object
-}
+// maxRead is how many unpacked objects are remembered, of some 1.5 KiB each, maxReadInOrder how many of a kind with indexes, and
+// maxReadElsewhere how many of those of other shards, most of which only controllers read.
+const maxRead, maxReadInOrder, maxReadElsewhere = 1 << 12, 1 << 10, 1 << 9
 
 func newPacked(example runtime.Object, remembered int) (*packed, error) {
 	codec, err := compact.New(example)
 	return &packed{
-		codec: codec, seed: maphash.MakeSeed(), objects: map[string]string{}, read: make([]atomic.Pointer[reading], remembered),
+		codec: codec, recent: newRecent(remembered), objects: map[string]string{},
 	}, err
 }
 
@@ -97,14 +73,16 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 	if !ok {
 		return nil, false
 	}
-	slot := s.slot(key)
-	if r := slot.Load(); r != nil && r.packed == data {
-		return r.obj, true
-	}
-	obj := s.codec.Unpack(data)
-	s.detector.AddObject(obj)
-	slot.Store(&reading{data, obj})
-	return obj, true
+	return s.recent.read(key, data, func() runtime.Object {
+		obj := s.codec.Unpack(data)
+		s.detector.AddObject(obj)
+		return obj
+	}), true
+}
+
+func (s *packed) has(key string) bool {
+	_, ok := s.data(key)
+	return ok
 }
 
 func (s *packed) peek(key string) (runtime.Object, bool) {
@@ -113,10 +91,6 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 		return nil, false
 	}
 	return s.codec.Unpack(data), true
-}
-
-func (s *packed) slot(key string) *atomic.Pointer[reading] {
-	return &s.read[maphash.String(s.seed, key)%uint64(len(s.read))]
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {
@@ -137,7 +111,7 @@ func (s *packed) remove(key string, _ runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, key)
-	s.slot(key).Store(nil)
+	s.recent.forget(key)
 	return nil
 }
 
@@ -182,7 +156,7 @@ func (s *packed) unpacked(obj runtime.Object) runtime.Object {
 // packedList packs every page of a list when it arrives. Not all objects are in memory unpacked at a time.
 type packedList struct {
 	PagedList
-	store     *packed
+	pack      func(key string, obj runtime.Object) string
 	transform func(runtime.Object)
 }
 
@@ -203,7 +177,7 @@ func (l packedList) ListWithContext(ctx context.Context, options metav1.ListOpti
 			utilruntime.HandleErrorWithContext(ctx, err, "Object is left out of the informer", "type", fmt.Sprintf("%T", obj))
 			return nil
 		}
-		list.Items = append(list.Items, &packedObject{key: key, data: l.store.codec.Pack(key, obj)})
+		list.Items = append(list.Items, &packedObject{key: key, data: l.pack(key, obj)})
 		return nil
 	})
 	return list, err

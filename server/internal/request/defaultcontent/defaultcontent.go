@@ -115,7 +115,7 @@ func (e *Writer) WithContent(next http.Handler, s runtime.NegotiatedSerializer) 
 // entered reports whether a logical cluster has its default objects. The default namespaces cannot be deleted.
 func (e *Writer) entered(cluster logicalcluster.Name) bool {
 	for _, name := range namespaces {
-		if _, err := e.Set.Namespaces.Get(cluster, "", name); err != nil {
+		if !e.Set.Namespaces.Has(cluster, "", name) {
 			return false
 		}
 	}
