@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kcplane/kcp/server/internal/informers/compact"
@@ -108,6 +109,28 @@ func (f *packedForm) unpacked(obj runtime.Object) runtime.Object {
 		return f.peek(p.key, p.data)
 	}
 	return obj
+}
+
+// NewPackedInOrder is NewPacked for an informer with indexes, whose objects are rarely listed.
+func NewPackedInOrder(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
+	transform func(runtime.Object)) (*Informer, error) {
+	detector := newDetector(resource)
+	form, err := newPackedForm(example, maxReadInOrder, detector)
+	if err != nil {
+		return nil, err
+	}
+	kept := newOrdered(form, nil)
+	return &Informer{
+		resource:  resource,
+		store:     kept,
+		indexer:   kept,
+		packs:     true,
+		lw:        packedList{PagedList{lw}, form.pack, transform},
+		example:   example,
+		transform: transform,
+		detector:  detector,
+		synced:    make(chan struct{}),
+	}, nil
 }
 
 // recent are recently read objects, which need not be unpacked for every request. A slot may keep an object that was removed or replaced

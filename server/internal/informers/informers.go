@@ -151,28 +151,6 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	}, nil
 }
 
-// NewPackedInOrder is NewPacked for an informer with indexes, whose objects are rarely listed.
-func NewPackedInOrder(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
-	transform func(runtime.Object)) (*Informer, error) {
-	detector := newDetector(resource)
-	form, err := newPackedForm(example, maxReadInOrder, detector)
-	if err != nil {
-		return nil, err
-	}
-	kept := newOrdered(form, nil)
-	return &Informer{
-		resource:  resource,
-		store:     kept,
-		indexer:   kept,
-		packs:     true,
-		lw:        packedList{PagedList{lw}, form.pack, transform},
-		example:   example,
-		transform: transform,
-		detector:  detector,
-		synced:    make(chan struct{}),
-	}, nil
-}
-
 // Resource returns the resource that the informer mirrors.
 func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 
