@@ -226,6 +226,10 @@ e2e-race: build clients ## Let four clients race for the same paths through two 
 e2e-model: build clients ## Kill, cut off and restore the processes of an installation at random for ten minutes, while clients race in it.
 	KCP_BIN=$(BIN) KCP_MODEL=10m $(TEST) -count=1 -v -timeout=30m -run=TestAnInstallationStays ./test/e2e/sharding
 
+.PHONY: e2e-fleet-many
+e2e-fleet-many: build test-tools ## Move a thousand namespaces from one cluster of a fleet to another, within the limit of moves.
+	KCP_BIN=$(BIN) KCP_FLEET_NAMESPACES=1000 $(TEST) -count=1 -v -timeout=40m -run=TestFleet/Many ./test/e2e/fleet
+
 .PHONY: e2e-distant
 e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
 	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding

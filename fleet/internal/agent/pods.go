@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -96,7 +96,7 @@ func (s *syncer) podPath(r *http.Request) (string, error) {
 	}
 	to := "/api/v1/namespaces/" + namespace + "/pods"
 	if pod := r.PathValue("pod"); pod != "" {
-		if len(path.IsValidPathSegmentName(pod)) > 0 {
+		if len(content.IsPathSegmentName(pod)) > 0 {
 			return "", apierrors.NewBadRequest(fmt.Sprintf("%q is not the name of a pod", pod))
 		}
 		to += "/" + pod

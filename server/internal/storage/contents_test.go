@@ -200,7 +200,7 @@ func TestChangedContentIsNotDeleted(t *testing.T) {
 			create(t, s.maps, "a", "default", "y", nil)
 			holder, objects := s.read(t, 10)
 			c.change(t, s)
-			if err := s.Delete(in("a"), holder, objects); c.fenced && !isFenced(err) || !c.fenced && !apierrors.IsConflict(err) {
+			if err := s.Delete(in("a"), holder, objects); c.fenced && !IsFenced(err) || !c.fenced && !apierrors.IsConflict(err) {
 				t.Errorf("got %v", err)
 			}
 			found, err := client.Get(t.Context(), s.root+prefix+"/a/", clientv3.WithPrefix(), clientv3.WithCountOnly())

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// manyNamespaces move in one test, at most movesPerMinute of them in a minute after as many at once.
-	manyNamespaces, movesPerMinute = 200, 120
+	// fewNamespaces move in one test, or the number in namespacesVariable.
+	fewNamespaces      = 60
+	namespacesVariable = "KCP_FLEET_NAMESPACES"
 	// patience is how long the agents may take for them on a slow machine.
 	patience = 10 * time.Minute
 	// mostIdle is the most memory of an agent that has nothing to do.
@@ -138,6 +139,15 @@ func (f *fleet) waitForReady(t *testing.T, w *kcptest.Cluster, cluster string, w
 }
 
 func (f *fleet) movesMany(t *testing.T) {
+	manyNamespaces := fewNamespaces
+	if text := os.Getenv(namespacesVariable); text != "" {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manyNamespaces = number
+	}
+	movesPerMinute := manyNamespaces * 2 / 3 // and as many at once
 	f.restart(t, fmt.Sprintf("--max-moves-per-minute=%d", movesPerMinute))
 	w := f.workspace(t, on("east"))
 	config := w.Config(kcptest.Masters)
@@ -158,7 +168,7 @@ func (f *fleet) movesMany(t *testing.T) {
 	slices.SortFunc(created, time.Time.Compare)
 	for i, at := range created {
 		// Creation times have seconds.
-		if limit := movesPerMinute + (at.Sub(created[0])+2*time.Second).Minutes()*movesPerMinute; float64(i+1) > limit {
+		if minutes := (at.Sub(created[0]) + 2*time.Second).Minutes(); float64(i+1) > float64(movesPerMinute)*(1+minutes) {
 			t.Errorf("%d namespaces moved in %s", i+1, at.Sub(created[0]))
 			break
 		}

@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	validation "k8s.io/apimachinery/pkg/api/validation/path"
+	names "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -100,7 +100,7 @@ func pathOf(d *Definition, info *request.RequestInfo) (string, bool) {
 		parts = append([]string{"namespaces", info.Namespace}, parts...)
 	}
 	for _, part := range parts {
-		if part == "" || len(validation.IsValidPathSegmentName(part)) > 0 {
+		if part == "" || len(names.IsPathSegmentName(part)) > 0 {
 			return "", false
 		}
 	}
