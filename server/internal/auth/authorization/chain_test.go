@@ -41,7 +41,9 @@ func setOf(t testing.TB, objects ...runtime.Object) *informers.Set {
 			t.Fatal(err)
 		}
 	}
-	set, err := informers.NewSet(informers.NewFactory(&rest.Config{Host: "https://unused.test"}, scheme))
+	factory := informers.NewFactory(&rest.Config{Host: "https://unused.test"}, scheme)
+	factory.Index()
+	set, err := informers.NewSet(factory)
 	if err != nil {
 		t.Fatal(err)
 	}
