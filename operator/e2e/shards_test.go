@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,20 @@ func shardOf(name, root string) *v1alpha1.Shard {
 	s.Spec.RootShard.Reference = &v1alpha1.LocalReference{Name: root}
 	s.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{v1alpha1.EtcdEndpoint("https://etcd-" + name + ":2379")}
 	return s
+}
+
+// D32: the root shard is called root in kcp, and its EtcdCluster has the name of the RootShard.
+func TestNamesOfTheRootShardAreRefusedForShards(t *testing.T) {
+	start(t, asOperator())
+	admin := cluster(t, host)
+	for name, want := range map[string]string{"root": "root is the name of the root shard in kcp", "kcp": "would both own an EtcdCluster of this name"} {
+		if err := admin.Create(t.Context(), shardOf(name, "kcp")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a Shard %s of the RootShard kcp: got %v", name, err)
+		}
+	}
+	if err := admin.Create(t.Context(), shardOf("east", "kcp")); err != nil {
+		t.Error(err)
+	}
 }
 
 // D27: a Shard may refer to a missing RootShard.
