@@ -1,11 +1,9 @@
 package mount
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -174,7 +172,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 			}
 			response.Header.Del("Set-Cookie") // the cookie would be for this host
 			if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" && response.StatusCode == http.StatusOK {
-				response.Body = watchBody{response.Body, r.Context()}
+				response.Body = outbound.Stream{ReadCloser: response.Body, Context: r.Context()}
 			}
 			return nil
 		},
@@ -189,20 +187,6 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 		},
 	}
 	proxy.ServeHTTP(w, r)
-}
-
-// watchBody ends when its context ends. Without it, every watch that a client closes would be logged as a failure.
-type watchBody struct {
-	io.ReadCloser
-	ctx context.Context
-}
-
-func (b watchBody) Read(into []byte) (int, error) {
-	n, err := b.ReadCloser.Read(into)
-	if err != nil && b.ctx.Err() != nil {
-		err = io.EOF
-	}
-	return n, err
 }
 
 // rewriteHeader changes the header of a request for the mounted server: it keeps the credentials of the client and removes all other

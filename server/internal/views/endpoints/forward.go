@@ -120,7 +120,7 @@ func checkResponse(ctx context.Context, response *http.Response) error {
 	switch code {
 	case http.StatusSwitchingProtocols:
 	case http.StatusOK:
-		response.Body = streamBody{response.Body, ctx}
+		response.Body = outbound.Stream{ReadCloser: response.Body, Context: ctx}
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests:
 		delete(passed, "Content-Length")
 		response.Body = limitedBody{io.LimitReader(response.Body, mostErrorBytes), response.Body}
@@ -133,19 +133,4 @@ func checkResponse(ctx context.Context, response *http.Response) error {
 type limitedBody struct {
 	io.Reader
 	io.Closer
-}
-
-// streamBody ends when its context ends. Without it, every stream that a client closes would be logged as a failure.
-type streamBody struct {
-	io.ReadCloser
-	ctx context.Context
-}
-
-// Read implements io.Reader.
-func (b streamBody) Read(into []byte) (int, error) {
-	n, err := b.ReadCloser.Read(into)
-	if err != nil && b.ctx.Err() != nil {
-		err = io.EOF
-	}
-	return n, err
 }
