@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/tunnel"
+	"github.com/kcplane/kcp/server/virtual"
 )
 
 // serveTunnel keeps the tunnel of the cluster open until ctx ends. Through it, the fleet reads pods and connects to them, in the namespaces
@@ -63,17 +62,17 @@ func (s *syncer) podHandler() (http.Handler, error) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			to, err := s.podPath(r)
 			if err != nil {
-				refuse(w, err)
+				virtual.Fail(w, r, err)
 				return
 			}
 			proxy := httputil.ReverseProxy{
 				Transport: transport, FlushInterval: -1,
 				Rewrite: func(out *httputil.ProxyRequest) {
 					out.Out.URL = &url.URL{Scheme: host.Scheme, Host: host.Host, Path: to, RawQuery: r.URL.RawQuery}
-					out.Out.Host, out.Out.Header = "", tunnel.Header(out.Out.Header)
+					out.Out.Host, out.Out.Header = "", virtual.StreamHeader(out.Out.Header)
 				},
-				ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-					refuse(w, apierrors.NewServiceUnavailable(err.Error()))
+				ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+					virtual.Fail(w, r, apierrors.NewServiceUnavailable(err.Error()))
 				},
 			}
 			proxy.ServeHTTP(w, r)
@@ -123,16 +122,4 @@ func (s *syncer) assignedNamespace(assignment string) (string, error) {
 		return "", missing
 	}
 	return name, nil
-}
-
-// refuse responds with an error of an API server.
-func refuse(w http.ResponseWriter, err error) {
-	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
-		known = apierrors.NewInternalError(err)
-	}
-	status := known.Status()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(&status) // the client may be gone
 }

@@ -43,7 +43,8 @@ func (f *fleet) newPods(ctx context.Context, manager ctrl.Manager) (*pods.Pods, 
 	}
 	return pods.New(pods.Config{To: f.tunnels.To, Assignments: func(ctx context.Context, workspace string) ([]v1alpha1.Assignment, error) {
 		list := &v1alpha1.AssignmentList{}
-		return list.Items, f.provider.List(ctx, list, client.MatchingFields{byWorkspace: workspace})
+		err := f.provider.List(ctx, list, client.MatchingFields{byWorkspace: workspace})
+		return list.Items, err
 	}})
 }
 

@@ -61,7 +61,7 @@ func (p *Pods) stream(w http.ResponseWriter, r *http.Request, info *request.Requ
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(out *httputil.ProxyRequest) {
-			out.Out.URL, out.Out.Host, out.Out.Header = to, "", tunnel.Header(out.Out.Header)
+			out.Out.URL, out.Out.Host, out.Out.Header = to, "", virtual.StreamHeader(out.Out.Header)
 		},
 		ModifyResponse: func(response *http.Response) error { return checked(response) },
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { virtual.Fail(w, r, unreachable(s, err)) },

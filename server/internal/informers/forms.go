@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"maps"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +29,7 @@ func (asTheyAre) unpacked(obj runtime.Object) runtime.Object                   {
 //
 // Invariants:
 //   - A key and its bytes are one string. Strings of an unpacked object refer to it and keep it in memory.
-//   - remembered is a cache: object returns a remembered object only if it was unpacked from the same bytes.
+//   - recent is a cache: object returns a remembered object only if it was unpacked from the same bytes.
 //   - All readers share what object returns, and must not change it. peek returns a new object.
 //   - One goroutine packs at a time, with packing locked.
 type packedForm struct {
@@ -71,7 +70,12 @@ func (f *packedForm) keep(key string, obj runtime.Object) (string, string) {
 	} else {
 		data = f.pack(key, obj)
 	}
-	whole := key + data // one allocation instead of two
+	return together(key, data)
+}
+
+// together returns a key and the bytes of its object as parts of one string: one allocation instead of two.
+func together(key, data string) (string, string) {
+	whole := key + data
 	return whole[:len(key)], whole[len(key):]
 }
 
@@ -79,17 +83,14 @@ func (f *packedForm) keep(key string, obj runtime.Object) (string, string) {
 func (f *packedForm) peek(key, data string) runtime.Object {
 	obj := f.codec.Unpack(data)
 	m := obj.(metav1.Object)
-	cluster, name, _ := strings.Cut(key, "|")
-	if namespace, rest, ok := strings.Cut(name, "/"); ok {
-		m.SetNamespace(namespace)
-		name = rest
-	}
-	m.SetName(name)
+	k := parseKey(key)
+	m.SetNamespace(k.Namespace)
+	m.SetName(k.Name)
 	annotations := m.GetAnnotations()
 	if annotations == nil {
 		annotations = make(map[string]string, 1)
 	}
-	annotations[logicalcluster.AnnotationKey] = cluster
+	annotations[logicalcluster.AnnotationKey] = string(k.Cluster)
 	m.SetAnnotations(annotations)
 	return obj
 }

@@ -95,7 +95,7 @@ func (s *ordered[V]) Replace(objects []any, _ string) error {
 // Resync implements cache.Store.
 func (s *ordered[V]) Resync() error { return nil }
 
-// Bookmark and LastStoreSyncResourceVersion implement cache.Store. Informer.Version has the resource version.
+// Bookmark implements cache.Store. Informer.Version has the resource version.
 func (s *ordered[V]) Bookmark(string) {}
 
 // LastStoreSyncResourceVersion implements cache.Store.
@@ -178,11 +178,7 @@ func (s *ordered[V]) prefixes(separator string) []string {
 func (s *ordered[V]) GetIndexers() cache.Indexers {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make(cache.Indexers, len(s.indexers))
-	for name, of := range s.indexers {
-		all[name] = of
-	}
-	return all
+	return maps.Clone(s.indexers)
 }
 
 // AddIndexers implements cache.Indexer.

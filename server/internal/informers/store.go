@@ -100,10 +100,10 @@ func (s *packed) set(key string, obj runtime.Object) error {
 	} else {
 		data = s.codec.Pack(key, obj)
 	}
-	whole := key + data // one allocation instead of two
+	key, data = together(key, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[whole[:len(key)]] = whole[len(key):]
+	s.objects[key] = data
 	return nil
 }
 

@@ -3,7 +3,6 @@ package rootca
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,9 +41,6 @@ type Inputs struct {
 	CA []byte
 }
 
-// unknownInterval is the time until a namespace of an unknown logical cluster is reconciled again.
-const unknownInterval = 5 * time.Second
-
 type reconciler struct {
 	Inputs
 	controller *runner.Controller
@@ -65,11 +61,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
 		return runner.IgnoreNotFound(err)
 	}
-	switch deleted, known := r.Set.IsDeleted(key.Cluster); {
-	case !known:
-		r.controller.EnqueueAfter(key, unknownInterval)
-		return nil
-	case deleted:
+	if !r.controller.Restores(r.Set, key) {
 		return nil
 	}
 	configMaps := r.Kube.CoreV1().ConfigMaps(key.Name)

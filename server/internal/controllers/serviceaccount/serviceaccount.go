@@ -3,7 +3,6 @@ package serviceaccount
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,9 +20,6 @@ type Inputs struct {
 	Set  *informers.Set
 	Kube kubernetes.Interface
 }
-
-// unknownInterval is the time until a namespace of an unknown logical cluster is reconciled again.
-const unknownInterval = 5 * time.Second
 
 type reconciler struct {
 	Inputs
@@ -45,11 +41,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
 		return runner.IgnoreNotFound(err)
 	}
-	switch deleted, known := r.Set.IsDeleted(key.Cluster); {
-	case !known:
-		r.controller.EnqueueAfter(key, unknownInterval)
-		return nil
-	case deleted:
+	if !r.controller.Restores(r.Set, key) {
 		return nil
 	}
 	if _, err := r.Set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {

@@ -18,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 )
@@ -120,7 +121,7 @@ func TestALogicalClusterThatIsDeletedGetsNoAccount(t *testing.T) {
 				if tc.shown != nil {
 					o.Show(tc.shown)
 				}
-				time.Sleep(unknownInterval)
+				time.Sleep(runner.UnknownInterval)
 				synctest.Wait()
 				if sent := kube.Actions(); len(sent) != tc.want {
 					t.Errorf("requests: %v, want %d", sent, tc.want)

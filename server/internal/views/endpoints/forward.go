@@ -31,10 +31,8 @@ const (
 
 var (
 	errUnexpected = errors.New("the virtual workspace of the provider returned an unexpected response")
-	// sentHeaders and returnedHeaders are the headers that pass: those of streams and upgraded connections. Others could contain the
-	// identity of the user, or have effects on clients of this server.
-	sentHeaders = []string{"Accept", "Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", protocolsHeader,
-		"X-Stream-Protocol-Version"}
+	// returnedHeaders are the headers of responses that pass: those of streams and upgraded connections. Others could have effects on
+	// clients of this server.
 	returnedHeaders = []string{"Content-Length", "Content-Type", "Connection", "Upgrade", "Sec-Websocket-Accept", protocolsHeader,
 		"X-Stream-Protocol-Version"}
 )
@@ -83,12 +81,9 @@ func (e *Endpoints) Forward(w http.ResponseWriter, r *http.Request, at *url.URL,
 
 // header returns the header of a forwarded request. out has the headers of the request r that a proxy passes on.
 func header(out http.Header, r *http.Request) http.Header {
-	sent := http.Header{"User-Agent": {"kcp"}, customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
-	for _, name := range sentHeaders {
-		if values := out[name]; len(values) > 0 {
-			sent[name] = values
-		}
-	}
+	sent := virtual.StreamHeader(out)
+	sent["User-Agent"] = []string{"kcp"}
+	sent[customresources.HopsHeader] = []string{strconv.Itoa(customresources.Hops(r.Context()) + 1)}
 	var protocols []string
 	for _, value := range sent[protocolsHeader] {
 		for protocol := range strings.SplitSeq(value, ",") {
