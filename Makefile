@@ -204,10 +204,11 @@ e2e: build host-programs ## Start the host cluster and run the end-to-end tests 
 	KCP_BIN=$(BIN) $(TEST) -p=1 -count=1 -timeout=30m ./test/e2e/host/...
 
 .PHONY: former
-former: ## Build the server of the commit in test/skew, to run it beside that of this clone.
+former: ## Build the server and the operator of the commit in test/skew, with chart and bundle, to upgrade from them.
 	rm -rf $(BIN)/former && mkdir -p $(BIN)/former/source
 	git archive $$(cat test/skew) | tar -x -C $(BIN)/former/source
-	cd $(BIN)/former/source && $(GO) build -ldflags="-s -w" -o $(BIN)/former/ ./server/cmd/kcp
+	cd $(BIN)/former/source && $(GO) build -ldflags="-s -w" -o $(BIN)/former/ ./server/cmd/kcp ./operator/cmd/...
+	mv $(BIN)/former/source/charts $(BIN)/former/source/bundle $(BIN)/former/
 	rm -rf $(BIN)/former/source
 
 .PHONY: e2e-installation
@@ -246,7 +247,7 @@ gitops-programs: host-programs ## Build Argo CD and the Operator Lifecycle Manag
 	ln -sfn $$(cd test/host/olm && $(GO) list -m -f '{{.Dir}}' $(OLM))/deploy/chart $(HOST)/olm-chart
 
 .PHONY: e2e-gitops
-e2e-gitops: build gitops-programs ## Install the operator with Argo CD and with the Operator Lifecycle Manager, on the host cluster, as root.
+e2e-gitops: build former gitops-programs ## Install and upgrade the operator with Argo CD and with the Operator Lifecycle Manager, on the host cluster, as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=gitops -count=1 -v -timeout=40m ./test/e2e/host/gitops
 
 .PHONY: e2e-nodes

@@ -3,6 +3,7 @@
 package gitops
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -176,8 +177,9 @@ func (a argoCD) install(t *testing.T, r repository) {
 				t.Fatal(err)
 			}
 		}
-		for value, content := range map[string]any{"image": map[string]any{"repository": "localhost/kcp-operator", "tag": "test"},
-			"kcpImage": "localhost/kcp:test", "etcdRepository": "localhost/etcd"} {
+		// The tag of the operator's image is the appVersion of the chart, as in a release.
+		for value, content := range map[string]any{"image": map[string]any{"repository": "localhost/kcp-operator"},
+			"kcpImage": "localhost/kcp:unused", "etcdRepository": "localhost/etcd"} {
 			if err := unstructured.SetNestedField(object, content, "spec", "source", "helm", "valuesObject", value); err != nil {
 				t.Fatal(err)
 			}
@@ -185,19 +187,28 @@ func (a argoCD) install(t *testing.T, r repository) {
 	}))
 }
 
-func TestArgoCDInstallsTheOperatorAndUpgradesAnInstallation(t *testing.T) {
-	host.LoadImages(t)
-	r := newRepository(t)
-	if err := os.CopyFS(filepath.Join(r.copy, "charts/kcp-operator"), os.DirFS(hosttest.Root+"charts/kcp-operator")); err != nil {
+// chart replaces the chart of the operator in the repository, with images of a tag.
+func (r repository) chart(t *testing.T, source, tag string) {
+	t.Helper()
+	chart := filepath.Join(r.copy, "charts/kcp-operator")
+	if err := errors.Join(os.RemoveAll(chart), os.CopyFS(chart, os.DirFS(source))); err != nil {
 		t.Fatal(err)
 	}
-	installation, err := os.ReadFile("testdata/installation.yaml")
+	content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.write(t, "charts/kcp-operator/Chart.yaml", changed(t, content, func(object map[string]any) { object["appVersion"] = tag }))
+}
+
+func TestArgoCDUpgradesTheFormerOperatorAndAnInstallation(t *testing.T) {
+	host.LoadFormerImages(t)
+	r := newRepository(t)
+	r.chart(t, hosttest.Former(t, "charts/kcp-operator"), hosttest.FormerTag)
+	installation := manifest(t)
 	const file = "installations/kcp/installation.yaml"
-	r.write(t, file, string(installation))
-	first := r.push(t, "operator: install it, with an installation")
+	r.write(t, file, hosttest.FormerManifest(t, installation))
+	first := r.push(t, "operator: install the former version, with a root shard")
 	argo := startArgoCD(t)
 
 	argo.install(t, r)
@@ -205,35 +216,34 @@ func TestArgoCDInstallsTheOperatorAndUpgradesAnInstallation(t *testing.T) {
 	operator.RemoveAfter(t)
 	argo.synced(t, "kcp-operator", first)
 	argo.health(t, "kcp-operator", "Healthy")
-	kcp := host.Existing("kcp")
+	kcp := host.ExistingInstallation("kcp", operator)
 	kcp.RemoveAfter(t)
 	argo.Apply(t, example(t, "path: installations/kcp", "https://git.example.com/platform", r.url()))
 	argo.synced(t, "kcp", first)
 	argo.health(t, "kcp", "Healthy")
 
-	upgraded := strings.ReplaceAll(string(installation), "tag: test", "tag: next")
+	kcp.UpgradeFormer(t, "the operator is upgraded from the former version with Argo CD", func() {
+		host.LoadImages(t)
+		r.chart(t, hosttest.Root+"charts/kcp-operator", "test")
+		argo.synced(t, "kcp-operator", r.push(t, "operator: upgrade"))
+		argo.health(t, "kcp-operator", "Healthy")
+		runs(t, operator, "localhost/kcp-operator:test")
+	})
+	t.Run("a commit adds the components that the former operator does not have", func(t *testing.T) {
+		r.write(t, file, hosttest.FormerImage(installation))
+		argo.synced(t, "kcp", r.push(t, "kcp: add a shard and a front proxy"))
+		kcp.Ready(t, "rootshard/kcp", "shard/east", "frontproxy/public", "kubeconfig/admin")
+		argo.health(t, "kcp", "Healthy")
+	})
 	t.Run("a commit upgrades it", func(t *testing.T) {
-		r.write(t, file, upgraded)
+		r.write(t, file, installation)
 		argo.synced(t, "kcp", r.push(t, "kcp: upgrade"))
-		kcp.Kubectl(t, "wait", "rootshard/kcp", "shard/east", "frontproxy/public", "--for=jsonpath={.status.image}=localhost/kcp:next",
+		kcp.Kubectl(t, "wait", "rootshard/kcp", "shard/east", "frontproxy/public", "--for=jsonpath={.status.image}=localhost/kcp:test",
 			"--timeout=8m")
 		argo.health(t, "kcp", "Healthy")
 	})
 	t.Run("a mistake is Degraded, with the message of the operator, until a commit corrects it", func(t *testing.T) {
-		r.write(t, file, upgraded+mistake)
-		argo.synced(t, "kcp", r.push(t, "kcp: add a kubeconfig"))
-		argo.health(t, "kcp", "Degraded")
-		got := argo.Kubectl(t, "get", "application", "kcp", `--output=jsonpath={.status.resources[?(@.name=="mistake")].health.message}`)
-		want := kcp.Kubectl(t, "get", "kubeconfig", "mistake", `--output=jsonpath={.status.conditions[?(@.type=="Stalled")].message}`)
-		if got != want || !strings.Contains(got, "nowhere") {
-			t.Errorf("Argo CD says %q, and the operator says %q", got, want)
-		}
-		r.write(t, file, upgraded)
-		argo.synced(t, "kcp", r.push(t, "kcp: remove the kubeconfig"))
-		argo.health(t, "kcp", "Healthy")
-		if left := kcp.Kubectl(t, "get", "kubeconfigs", "--output=name"); left != "kubeconfig.operator.kcp.io/admin" {
-			t.Errorf("the namespace has %s", left)
-		}
+		argo.reportsMistake(t, r, kcp, file)
 	})
 	t.Run("deleting the Application deletes the installation in order", func(t *testing.T) {
 		argo.Kubectl(t, "patch", "application", "kcp", "--type=merge",
@@ -243,6 +253,24 @@ func TestArgoCDInstallsTheOperatorAndUpgradesAnInstallation(t *testing.T) {
 			t.Errorf("the namespace has %s", left)
 		}
 	})
+}
+
+// reportsMistake adds a mistake to a file with the installation, and removes it.
+func (a argoCD) reportsMistake(t *testing.T, r repository, kcp *hosttest.Installation, file string) {
+	r.write(t, file, manifest(t)+mistake)
+	a.synced(t, "kcp", r.push(t, "kcp: add a kubeconfig"))
+	a.health(t, "kcp", "Degraded")
+	got := a.Kubectl(t, "get", "application", "kcp", `--output=jsonpath={.status.resources[?(@.name=="mistake")].health.message}`)
+	want := kcp.Kubectl(t, "get", "kubeconfig", "mistake", `--output=jsonpath={.status.conditions[?(@.type=="Stalled")].message}`)
+	if got != want || !strings.Contains(got, "nowhere") {
+		t.Errorf("Argo CD says %q, and the operator says %q", got, want)
+	}
+	r.write(t, file, manifest(t))
+	a.synced(t, "kcp", r.push(t, "kcp: remove the kubeconfig"))
+	a.health(t, "kcp", "Healthy")
+	if left := kcp.Kubectl(t, "get", "kubeconfigs", "--output=name"); left != "kubeconfig.operator.kcp.io/admin" {
+		t.Errorf("the namespace has %s", left)
+	}
 }
 
 // mistake is a Kubeconfig for a front proxy that does not exist.

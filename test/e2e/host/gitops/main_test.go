@@ -22,6 +22,26 @@ func TestMain(m *testing.M) { hosttest.Main(m, &host) }
 // page is the documentation whose examples the tests follow.
 const page = hosttest.Root + "docs/operator.md"
 
+// manifest returns the installation of the tests.
+func manifest(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("testdata/installation.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// runs waits until all pods of the operator are of the current Deployment, and checks their image.
+func runs(t *testing.T, operator *hosttest.Namespace, image string) {
+	t.Helper()
+	operator.Kubectl(t, "rollout", "status", "deployment/kcp-operator", "--timeout=4m")
+	got := operator.Kubectl(t, "get", "deployment", "kcp-operator", "--output=jsonpath={.spec.template.spec.containers[0].image}")
+	if got != image {
+		t.Errorf("the operator has the image %s, not %s", got, image)
+	}
+}
+
 // directory returns the path of something that make e2e-gitops puts beside the programs.
 func directory(t *testing.T, name string) string {
 	t.Helper()

@@ -20,7 +20,8 @@ import (
 const (
 	bundle   = hosttest.Root + "bundle"
 	olmImage = "localhost/olm:test"
-	// release and its successor are the names of the bundle in the catalog; the second is made by the test.
+	// release is the former version, and successor that of this clone, with the names in the catalog. Both bundles say v0.1.0 until a version
+	// is released.
 	release   = "kcp-operator.v0.1.0"
 	successor = "kcp-operator.v0.1.1"
 )
@@ -125,15 +126,20 @@ func catalog(t *testing.T, reference string, entries []string, channel ...map[st
 	return pinned(t, reference)
 }
 
-func TestOLMInstallsAndUpgradesTheOperatorFromACatalog(t *testing.T) {
-	host.LoadImages(t)
-	// The bundle names the images of a release.
-	for image, name := range map[string]string{"kcp:test": "kcp:v0.1.0", "kcp-operator:test": "kcp-operator:v0.1.0",
-		"kcp-operator:next": "kcp-operator:v0.1.1", "etcd:v" + version.Version: "etcd:v" + version.Version} {
-		host.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+image, "ghcr.io/kcplane/"+name)
+// tag gives loaded images the names of a release, which a bundle has.
+func tag(t *testing.T, loaded, release string) {
+	t.Helper()
+	for reference, name := range map[string]string{"kcp:" + loaded: "kcp:" + release, "kcp-operator:" + loaded: "kcp-operator:" + release,
+		"etcd:v" + version.Version: "etcd:v" + version.Version} {
+		host.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+reference, "ghcr.io/kcplane/"+name)
 	}
+}
+
+func TestOLMInstallsTheFormerOperatorFromACatalogAndUpgradesIt(t *testing.T) {
+	host.LoadFormerImages(t)
+	tag(t, hosttest.FormerTag, "v0.1.0")
 	startOLM(t)
-	first := pack(t, "localhost/kcp-operator-bundle:v0.1.0", bundle)
+	first := pack(t, "localhost/kcp-operator-bundle:v0.1.0", hosttest.Former(t, "bundle"))
 	source := catalog(t, "localhost/catalog:one", []string{first}, map[string]any{"name": release})
 	operator := host.Existing("kcp-operator")
 	operator.RemoveAfter(t)
@@ -143,32 +149,33 @@ func TestOLMInstallsAndUpgradesTheOperatorFromACatalog(t *testing.T) {
 	operator.Apply(t, example(t, "kind: CatalogSource", "registry.example.com/catalog:v1", source))
 	installed(t, operator, release)
 
-	kcp := host.Existing("kcp")
+	kcp := host.ExistingInstallation("kcp", operator)
 	kcp.RemoveAfter(t)
-	installation, err := os.ReadFile("testdata/installation.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	kcptest.CommandAt(t, "kubectl", host.Kubeconfig).Run(t, "create", "namespace", kcp.Name)
-	kcp.Apply(t, string(installation))
-	kcp.Kubectl(t, "wait", "rootshard/kcp", "shard/east", "frontproxy/public", "kubeconfig/admin", "--for=condition=Ready", "--timeout=8m")
-
-	t.Run("the next version in the catalog upgrades it", func(t *testing.T) {
+	installation := manifest(t)
+	kcp.Apply(t, hosttest.FormerManifest(t, installation))
+	kcp.UpgradeFormer(t, "the operator is upgraded from the former version with the Operator Lifecycle Manager", func() {
+		host.LoadImages(t)
+		tag(t, "test", "v0.1.1")
 		second := pack(t, "localhost/kcp-operator-bundle:v0.1.1", next(t))
 		source := catalog(t, "localhost/catalog:two", []string{first, second},
 			map[string]any{"name": release}, map[string]any{"name": successor, "replaces": release})
 		operator.Kubectl(t, "patch", "catalogsource", "kcp", "--type=merge", `--patch={"spec":{"image":"`+source+`"}}`)
 		installed(t, operator, successor)
-		image := operator.Kubectl(t, "get", "deployment", "kcp-operator", "--output=jsonpath={.spec.template.spec.containers[0].image}")
-		if !strings.HasSuffix(image, ":v0.1.1") {
-			t.Errorf("the operator has the image %s", image)
-		}
 		operator.Kubectl(t, "wait", "csv/"+release, "--for=delete", "--timeout=4m")
-		kcp.Kubectl(t, "wait", "rootshard/kcp", "--for=condition=Ready", "--timeout=8m")
+		runs(t, operator, "ghcr.io/kcplane/kcp-operator:v0.1.1")
+	})
+	t.Run("the installation gets the components that the former operator does not have, and is upgraded", func(t *testing.T) {
+		for _, manifest := range []string{hosttest.FormerImage(installation), installation} {
+			kcp.Apply(t, manifest)
+			kcp.Ready(t, "rootshard/kcp", "shard/east", "frontproxy/public", "kubeconfig/admin")
+		}
+		kcp.Kubectl(t, "wait", "rootshard/kcp", "shard/east", "frontproxy/public", "--for=jsonpath={.status.image}=localhost/kcp:test",
+			"--timeout=8m")
 	})
 }
 
-// next returns a copy of the bundle as the next version.
+// next returns a copy of the bundle of this clone as the next version.
 func next(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -37,14 +37,29 @@ type Installation struct {
 // Installation returns a new namespace, with the operator running, which the tests of a package share.
 func (h *Host) Installation(t *testing.T) *Installation {
 	t.Helper()
+	return h.installation(t, func(operator *Release) {
+		h.LoadImages(t)
+		operator.Upgrade(t, "test", takeOwnership)
+	})
+}
+
+// takeOwnership lets a release replace definitions from other tests.
+const takeOwnership = "--take-ownership"
+
+func (h *Host) installation(t *testing.T, install func(operator *Release)) *Installation {
+	t.Helper()
 	h.installing.Lock()
 	defer h.installing.Unlock()
 	if h.operator == nil {
-		h.LoadImages(t)
 		h.operator = &Release{h.Restricted(t)}
-		h.operator.Upgrade(t, "test", "--take-ownership") // of definitions from other tests
+		install(h.operator)
 	}
 	return &Installation{h.Restricted(t), h.operator, "kcp-kcp"}
+}
+
+// ExistingInstallation returns a namespace that exists already, or that another program creates, with the namespace of its operator.
+func (h *Host) ExistingInstallation(name string, operator *Namespace) *Installation {
+	return &Installation{h.Existing(name), &Release{operator}, "kcp-kcp"}
 }
 
 // RemoveAfter starts the deletion of the namespace when the test ends, and shows its content if the test failed.
@@ -85,16 +100,23 @@ func (h *Host) Restricted(t *testing.T) *Namespace {
 // LoadImages packs the programs of this clone. The images of kcp and of the operator have the tags test and next.
 func (h *Host) LoadImages(t *testing.T) {
 	t.Helper()
-	program := func(name string) string {
+	h.loadPrograms(t, "test", func(name string) string {
 		file, err := kcptest.Binary(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return file
-	}
+	})
 	for _, name := range []string{"kcp", "kcp-operator"} {
-		h.Load(t, "localhost/"+name+":test", "/"+name, program(name)+"=/"+name)
 		h.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+name+":test", "localhost/"+name+":next")
+	}
+}
+
+// loadPrograms packs programs. Each image has the tag, but the one of etcd has its version.
+func (h *Host) loadPrograms(t *testing.T, tag string, program func(name string) string) {
+	t.Helper()
+	for _, name := range []string{"kcp", "kcp-operator"} {
+		h.Load(t, "localhost/"+name+":"+tag, "/"+name, program(name)+"=/"+name)
 	}
 	h.Load(t, "localhost/etcd:v"+version.Version, "/etcd",
 		program("etcd-member")+"=/etcd", program("etcd-snapshot")+"=/etcd-snapshot")
@@ -120,8 +142,13 @@ func (r *Release) Remove() error {
 // Upgrade installs or upgrades the chart, with images of a tag.
 func (r *Release) Upgrade(t *testing.T, tag string, flags ...string) {
 	t.Helper()
+	r.upgrade(t, Root+"charts/kcp-operator", tag, flags...)
+}
+
+func (r *Release) upgrade(t *testing.T, chart, tag string, flags ...string) {
+	t.Helper()
 	images := "image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag
-	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", Root + "charts/kcp-operator",
+	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", chart,
 		"--set=" + images + ",etcdRepository=localhost/etcd"}, flags...)...)
 	r.helm(t, "test", "kcp-operator", "--logs", "--timeout=3m")
 }

@@ -38,15 +38,19 @@ type installation struct {
 var whole = os.Getenv("KCP_INSTALLATION") != ""
 
 func TestAnInstallationWithShardsComesFromOneFileAndStaysAvailable(t *testing.T) {
-	n := &installation{Installation: host.Installation(t), parts: slices.Clone(everything), port: "6443"}
+	create := host.Installation
+	if whole {
+		create = host.FormerInstallation
+	}
+	n := &installation{Installation: create(t), parts: slices.Clone(everything), port: "6443"}
 	n.RemoveAfter(t)
 	n.Service = "public-front-proxy"
 	steps := []step{{"workspaces are on each shard", n.spread}, {"shards share an API", n.share}}
 	if whole {
-		n.begin(t, former(t))
+		n.beginFormer(t)
 		steps = append(steps, step{"an installation of the former version is upgraded", n.upgradeFormer}, step{"versions are mixed", n.mix})
 	} else {
-		n.begin(t, "test")
+		n.begin(t, n.manifest(t))
 	}
 	steps = append(steps, step{"pods are deleted", n.losePods}, step{"a shard is drained", n.drain},
 		step{"the installation is upgraded", func(t *testing.T) { n.upgrade(t, "the installation is upgraded", "next") }})
@@ -65,14 +69,20 @@ type step struct {
 	run  func(*testing.T)
 }
 
-// begin creates the installation from one file, with an image of a tag.
-func (n *installation) begin(t *testing.T, tag string) {
+// manifest returns the file of the installation.
+func (n *installation) manifest(t *testing.T) string {
 	t.Helper()
 	manifest, err := os.ReadFile("testdata/installation.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Apply(t, strings.Replace(string(manifest), "tag: test", "tag: "+tag, 1))
+	return string(manifest)
+}
+
+// begin creates the installation from one file.
+func (n *installation) begin(t *testing.T, manifest string) {
+	t.Helper()
+	n.Apply(t, manifest)
 	n.Ready(t, n.parts...)
 	n.kubeconfig = n.Kubeconfig(t, "admin-kubeconfig")
 }

@@ -1,8 +1,6 @@
 package sharded
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,24 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
-	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// former loads the image of the server that make former has built from the commit in test/skew, and returns its tag.
-func former(t *testing.T) string {
+// beginFormer creates the root shard with the former operator and the former server, and upgrades the operator. The former operator has no
+// other components, so they are created after the upgrade, also with the former server.
+func (n *installation) beginFormer(t *testing.T) {
 	t.Helper()
-	program, err := kcptest.Binary("former/kcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if program, err = filepath.Abs(program); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); err != nil {
-		t.Fatalf("%v: run make former", err)
-	}
-	host.Load(t, "localhost/kcp:former", "/kcp", program+"=/kcp")
-	return "former"
+	manifest := n.manifest(t)
+	n.Apply(t, hosttest.FormerManifest(t, manifest))
+	service := n.Service
+	n.Service = "kcp-kcp"
+	n.UpgradeFormer(t, "the operator is upgraded from the former version", func() {
+		host.LoadImages(t)
+		n.Operator.Upgrade(t, "test")
+	})
+	n.Service = service
+	n.begin(t, hosttest.FormerImage(manifest))
 }
 
 // upgradeFormer upgrades the installation from the former version, with what that has stored.
@@ -108,7 +104,8 @@ func (n *installation) mix(t *testing.T) {
 		{"shard/east", "the shard east"}, {"rootshard/kcp", "the root shard"}, {"frontproxy/public", "the front proxy"},
 	} {
 		for _, change := range []struct{ tag, name string }{
-			{"former", c.name + " runs the former version, and the others the current one"}, {"test", c.name + " returns to the current version"},
+			{hosttest.FormerTag, c.name + " runs the former version, and the others the current one"},
+			{"test", c.name + " returns to the current version"},
 		} {
 			rows = append(rows, n.disturbance(t, change.name, func() {
 				n.image(t, c.object, change.tag)
