@@ -202,6 +202,7 @@ func (r repository) chart(t *testing.T, source, tag string) {
 }
 
 func TestArgoCDUpgradesTheFormerOperatorAndAnInstallation(t *testing.T) {
+	removeDefinitions(t)
 	host.LoadFormerImages(t)
 	r := newRepository(t)
 	r.chart(t, hosttest.Former(t, "charts/kcp-operator"), hosttest.FormerTag)

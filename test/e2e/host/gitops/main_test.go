@@ -42,6 +42,18 @@ func runs(t *testing.T, operator *hosttest.Namespace, image string) {
 	}
 }
 
+// removeDefinitions deletes the definitions that other tests have left. They are newer than those of the former operator, and Argo CD keeps
+// the fields of other managers.
+func removeDefinitions(t *testing.T) {
+	t.Helper()
+	kubectl := kcptest.CommandAt(t, "kubectl", host.Kubeconfig)
+	for name := range strings.FieldsSeq(kubectl.Run(t, "get", "crds", "--output=name")) {
+		if strings.HasSuffix(name, ".operator.kcp.io") {
+			kubectl.Run(t, "delete", name, "--timeout=1m")
+		}
+	}
+}
+
 // directory returns the path of something that make e2e-gitops puts beside the programs.
 func directory(t *testing.T, name string) string {
 	t.Helper()

@@ -136,6 +136,7 @@ func tag(t *testing.T, loaded, release string) {
 }
 
 func TestOLMInstallsTheFormerOperatorFromACatalogAndUpgradesIt(t *testing.T) {
+	removeDefinitions(t)
 	host.LoadFormerImages(t)
 	tag(t, hosttest.FormerTag, "v0.1.0")
 	startOLM(t)

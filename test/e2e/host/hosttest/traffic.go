@@ -34,7 +34,8 @@ func (s *Series) record(err error) {
 		s.outage = max(s.outage, now.Sub(s.working))
 	}
 	if err != nil {
-		s.failed = append(s.failed, err)
+		s.failed = append(s.failed, fmt.Errorf("at %s, %.1f s after the last success: %w",
+			now.UTC().Format(time.TimeOnly), now.Sub(s.working).Seconds(), err))
 		return
 	}
 	s.working, s.failing = now, false
