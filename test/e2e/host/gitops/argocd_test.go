@@ -155,6 +155,16 @@ func (a argoCD) synced(t *testing.T, application, commit string) {
 	}
 }
 
+// applied waits until Argo CD has applied a commit of the former version, and reports that it is Healthy. It is never Synced: the schema of
+// a definition has an empty description, which the API server removes.
+func (a argoCD) applied(t *testing.T, application, commit string) {
+	t.Helper()
+	for _, condition := range []string{"{.status.operationState.syncResult.revision}=" + commit, "{.status.operationState.phase}=Succeeded",
+		"{.status.health.status}=Healthy"} {
+		a.Kubectl(t, "wait", "application/"+application, "--for=jsonpath="+condition, "--timeout=6m")
+	}
+}
+
 // health waits until Argo CD reports a health, and checks that the application is still synced.
 func (a argoCD) health(t *testing.T, application, health string) {
 	t.Helper()
@@ -215,8 +225,7 @@ func TestArgoCDUpgradesTheFormerOperatorAndAnInstallation(t *testing.T) {
 	argo.install(t, r)
 	operator := host.Existing("kcp-operator")
 	operator.RemoveAfter(t)
-	argo.synced(t, "kcp-operator", first)
-	argo.health(t, "kcp-operator", "Healthy")
+	argo.applied(t, "kcp-operator", first)
 	kcp := host.ExistingInstallation("kcp", operator)
 	kcp.RemoveAfter(t)
 	argo.Apply(t, example(t, "path: installations/kcp", "https://git.example.com/platform", r.url()))
