@@ -165,9 +165,11 @@ func (a argoCD) applied(t *testing.T, application, commit string) {
 	}
 }
 
-// health waits until Argo CD reports a health, and checks that the application is still synced.
+// health waits until Argo CD reports a health, and checks that the application is still synced. Argo CD would notice only after minutes that
+// a new definition is established.
 func (a argoCD) health(t *testing.T, application, health string) {
 	t.Helper()
+	a.Kubectl(t, "annotate", "application", application, "argocd.argoproj.io/refresh=normal", "--overwrite")
 	a.Kubectl(t, "wait", "application/"+application, "--for=jsonpath={.status.health.status}="+health, "--timeout=8m")
 	if got := a.Kubectl(t, "get", "application", application, "--output=jsonpath={.status.sync.status}"); got != "Synced" {
 		t.Errorf("%s is %s and %s", application, health, got)
