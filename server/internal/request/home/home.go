@@ -19,6 +19,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
@@ -224,6 +225,16 @@ func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) 
 			Type: scheduling.HomeType.DeepCopy(), Cluster: string(name), URL: strings.TrimSuffix(lc.Status.URL, string(name)) + path,
 		},
 	}
+	conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
 	h.Scheduler.MirrorStatus(ws, lc)
+	sinceCreation(ws)
 	return ws
+}
+
+// sinceCreation sets the times of the conditions of a home to that of its creation. Users see the same home whether a shard shows it from its
+// record or from its LogicalCluster, and the latter has no other time.
+func sinceCreation(ws *tenancyv1alpha1.Workspace) {
+	for i := range ws.Status.Conditions {
+		ws.Status.Conditions[i].LastTransitionTime = ws.CreationTimestamp
+	}
 }

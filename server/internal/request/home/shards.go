@@ -171,5 +171,6 @@ func showRecord(record *tenancyv1alpha1.Workspace) *tenancyv1alpha1.Workspace {
 		Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root),
 			corev1alpha1.PathAnnotation: record.Annotations[corev1alpha1.PathAnnotation]},
 	}
+	sinceCreation(ws)
 	return ws
 }
