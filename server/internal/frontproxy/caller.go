@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -39,11 +40,12 @@ type users struct {
 // maxCertified is the maximum number of users in users.certified.
 const maxCertified = 1024
 
-// newUsers returns users that all authenticates, which looks at client certificates of authorities before anything else. Without
-// authorities, it does not.
-func newUsers(all authenticator.Request, authorities peers.Authorities, now clock.PassiveClock) users {
+// newUsers returns users that all authenticates, which looks at headers about users first, unless headers is nil, and then at client
+// certificates of authorities, unless they are nil. With headers, a certificate alone does not say who the user is, and none is remembered.
+func newUsers(all authenticator.Request, authorities peers.Authorities, headers *authenticatorfactory.RequestHeaderConfig,
+	now clock.PassiveClock) users {
 	u := users{all: all}
-	if authorities != nil {
+	if authorities != nil && headers == nil {
 		u.certificates, u.certified = peers.NewVerifier(authorities, now), lru.New(maxCertified)
 	}
 	return u

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -38,14 +39,14 @@ type counted struct {
 	verified int
 }
 
-func newCounted(trusted *peerstest.Authority) *counted {
+func newCounted(trusted *peerstest.Authority, headers *authenticatorfactory.RequestHeaderConfig) *counted {
 	c := &counted{clock: testclock.NewFakeClock(time.Now())}
 	c.trusted.replace(trusted)
 	upstream := group.NewAuthenticatedGroupAdder(x509.NewDynamic(c.trusted.VerifyOptions, x509.CommonNameUserConversion))
 	c.users = newUsers(authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		c.verified++
 		return upstream.AuthenticateRequest(r)
-	}), &c.trusted, c.clock)
+	}), &c.trusted, headers, c.clock)
 	return c
 }
 
@@ -66,7 +67,7 @@ func certificateOf(t *testing.T, a *peerstest.Authority, name string, groups ...
 
 func TestTheCertificateOfAUserIsVerifiedOnceAMinute(t *testing.T) {
 	trusted, other := peerstest.NewAuthority(t), peerstest.NewAuthority(t)
-	c := newCounted(trusted)
+	c := newCounted(trusted, nil)
 	alice := certificateOf(t, trusted, "alice", "team-a", "team-b")
 	authenticate := func(verified int) user.Info {
 		t.Helper()
@@ -101,7 +102,7 @@ func TestOnlyValidCertificatesOfUsersAreRemembered(t *testing.T) {
 	for name, certificate := range map[string]*stdx509.Certificate{
 		"none": nil, "of another authority": certificateOf(t, peerstest.NewAuthority(t), "alice"), "without a name": certificateOf(t, trusted, ""),
 	} {
-		c := newCounted(trusted)
+		c := newCounted(trusted, nil)
 		for verified := 1; verified < 4; verified++ {
 			if got, _ := callerOf(with(certificate, http.Header{}), c.users); got.user != nil || c.verified != verified {
 				t.Errorf("%s: got %v after %d attempts, want %d", name, got.user, c.verified, verified)
@@ -112,7 +113,7 @@ func TestOnlyValidCertificatesOfUsersAreRemembered(t *testing.T) {
 
 func TestARememberedCertificateAcceptsNoTokensOfTwoLogicalClusters(t *testing.T) {
 	trusted := peerstest.NewAuthority(t)
-	c, alice := newCounted(trusted), certificateOf(t, trusted, "alice")
+	c, alice := newCounted(trusted, nil), certificateOf(t, trusted, "alice")
 	if _, err := callerOf(with(alice, http.Header{}), c.users); err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +123,17 @@ func TestARememberedCertificateAcceptsNoTokensOfTwoLogicalClusters(t *testing.T)
 		"Sec-Websocket-Protocol": {protocol}}
 	if got, err := callerOf(with(alice, header), c.users); err == nil {
 		t.Errorf("got %v", got.user)
+	}
+}
+
+// The certificate of another proxy is the same for all of its users, whom its headers describe.
+func TestNoCertificateIsRememberedIfHeadersDescribeUsers(t *testing.T) {
+	trusted := peerstest.NewAuthority(t)
+	c, gateway := newCounted(trusted, &authenticatorfactory.RequestHeaderConfig{}), certificateOf(t, trusted, "gateway")
+	for verified := 1; verified < 4; verified++ {
+		if got, err := callerOf(with(gateway, http.Header{}), c.users); err != nil || c.verified != verified {
+			t.Errorf("got %+v, %v, and %d requests were authenticated, want %d", got, err, c.verified, verified)
+		}
 	}
 }
 

@@ -95,6 +95,8 @@ func TestWhatTheProxyRefuses(t *testing.T) {
 		"/services//peers/v1/resolve": 400, "/shards/two/clusters/team0/api": 404, "/shards/none/services/apiexport/a": 404,
 		"/services/apiexport/a/b/clusters/root:none/api": 403, "/services/apiexport/a/b/clusters/A/api": 400,
 		"/services/apiexport/a/b/clusters/root:down/api": 503, "/services/apiexport/a/b/clusters/root:mounted/api": 403,
+		"/services/other/a%2fb": 400, "/services/other/a%5cb": 400, "/services/other/a%00b": 400, "/services/other/a%25b": 400,
+		"/services/other/./b": 400, "/services/other//b": 400, "/shards/two/services/other/a%2Fb": 400,
 	} {
 		r, err := http.NewRequest(http.MethodPost, f.url, nil)
 		if err != nil {

@@ -147,14 +147,14 @@ func (s *server) authentication(ctx context.Context) (users, error) {
 		return users{}, err
 	}
 	var authorities peers.Authorities
-	if s.serving.ClientCA != nil && info.RequestHeaderConfig == nil { // headers about users precede client certificates
-		authorities = s.serving.ClientCA // so far, it has those of users only
+	if s.serving.ClientCA != nil {
+		authorities = s.serving.ClientCA // without headers about users, so far it has those of users only
 	}
 	hint, err := clientcertificates.NewHint(time.Now())
 	if err != nil {
 		return users{}, err
 	}
-	return newUsers(info.Authenticator, authorities, clock.RealClock{}), info.ApplyClientCert(hint, s.serving)
+	return newUsers(info.Authenticator, authorities, info.RequestHeaderConfig, clock.RealClock{}), info.ApplyClientCert(hint, s.serving)
 }
 
 // handler returns the chain of filters, built from the innermost handler outwards.
