@@ -171,41 +171,27 @@ func (r *Resolver) absence(ctx context.Context, parent index.Place, stored bool)
 	return ErrAbsent
 }
 
-// follow returns how far an answer leads. A shard decides about what it holds only: each edge must continue the path.
+// follow returns how far an answer leads from a place, and what is left of a path.
 func follow(at index.Place, missing string, answer tree.Answer) (index.Place, string, error) {
-	start := at
-	for _, e := range answer.Edges {
-		name, rest, _ := strings.Cut(missing, ":")
-		if missing == "" || e.Deleted || e.Parent != at.Cluster || e.Name != name || at.Shard != start.Shard {
-			return index.Place{}, "", unavailable("the answer of shard " + start.Shard + " is not about it")
-		}
-		broken := at.Unavailable || e.Unavailable
-		if e.Cluster == "" {
-			if rest != "" {
-				return index.Place{}, "", ErrAbsent // nothing below a mount is a workspace
-			}
-			at.Mount, at.Unavailable = name, broken
-			return at, "", nil
-		}
-		next := index.Place{Shard: e.Shard, Cluster: e.Cluster, UID: e.UID, Epoch: max(e.Epoch, 1), Unavailable: broken}
-		if next.Shard == "" {
-			next.Shard = at.Shard
-		}
-		at, missing = next, rest
-	}
-	if c := answer.Cluster; c != nil && missing == "" && c.Name == at.Cluster && at.Shard == start.Shard {
-		at.UID = c.UID
-	}
+	step, err := answer.Follow(at.Shard, string(at.Cluster)+":"+missing)
 	switch {
-	case missing == "":
-		return at, "", nil
-	case at.Shard != start.Shard: // the last edge leads to another shard
-		return at, missing, nil
-	case answer.Shard != "" && answer.Shard != at.Shard:
-		at.Shard, at.UID, at.Epoch = answer.Shard, tree.UID{}, 0 // the cluster has moved, and the index is late
-		return at, missing, nil
+	case err != nil:
+		return index.Place{}, "", unavailable(fmt.Sprintf("the answer of shard %q is not about it", at.Shard))
+	case step.Absent:
+		return index.Place{}, "", ErrAbsent
 	}
-	return index.Place{}, "", ErrAbsent
+	next := at
+	next.Shard, next.Cluster, next.Mount, next.Unavailable = step.Shard, step.Cluster, step.Mount, at.Unavailable || step.Unavailable
+	switch {
+	case step.Moved: // the index is late
+		next.UID, next.Epoch = tree.UID{}, 0
+	case step.Edge.Name != "":
+		next.UID, next.Epoch = step.Edge.UID, max(step.Edge.Epoch, 1)
+	}
+	if step.Held != nil {
+		next.UID = step.Held.UID
+	}
+	return next, step.Missing, nil
 }
 
 // find returns the place of a logical cluster by its name. Every shard may hold it; the one that the owner's record names does.

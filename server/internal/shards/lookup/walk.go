@@ -25,43 +25,28 @@ func (f *Finder) walk(ctx context.Context, shard, path string) (logicalcluster.N
 			}
 		}
 		answer, err := f.config.Resolve(ctx, shard, tree.Question{Path: path})
-		if err == nil && !continues(path, answer) {
-			err = errDisagree
+		var step tree.Step
+		if err == nil {
+			step, err = answer.Follow(shard, path)
 		}
 		if err != nil {
 			return "", false, unanswered(err)
 		}
-		if len(answer.Edges) > 0 {
-			edge = answer.Edges[len(answer.Edges)-1]
+		if step.Edge.Name != "" {
+			edge = step.Edge
 		}
 		switch {
-		case answer.Cluster != nil && !leadsTo(edge, *answer.Cluster):
+		case step.Held != nil && !leadsTo(edge, *step.Held):
 			return "", false, unanswered(errDisagree)
-		case answer.Cluster != nil:
-			f.located.Add(answer.Cluster.Name, shard, locatedFor)
-			return answer.Cluster.Name, true, nil
-		case answer.Shard == "":
+		case step.Held != nil:
+			f.located.Add(step.Cluster, shard, locatedFor)
+			return step.Cluster, true, nil
+		case step.Shard == shard: // there is no such workspace, or it is a mount
 			return "", false, f.absent(ctx, shard, logicalcluster.Name(first), answer)
 		}
-		shard, path = answer.Shard, answer.Rest
+		shard, path = step.Shard, step.Path()
 	}
 	return "", false, Unanswered(shard, logicalcluster.Name(path), errDisagree)
-}
-
-// continues reports whether an answer is about a path: its edges follow the path, and a question for another shard is about the rest.
-func continues(path string, answer tree.Answer) bool {
-	first, rest, _ := strings.Cut(path, ":")
-	for _, e := range answer.Edges {
-		name, below, _ := strings.Cut(rest, ":")
-		if e.Deleted || string(e.Parent) != first || e.Name != name {
-			return false
-		}
-		first, rest = string(e.Cluster), below
-	}
-	if answer.Cluster != nil {
-		return string(answer.Cluster.Name) == first && rest == ""
-	}
-	return answer.Shard == "" || answer.Rest == strings.TrimSuffix(first+":"+rest, ":")
 }
 
 // leadsTo reports whether a cluster is that of the Workspace of an edge. The zero edge leads to every cluster.
