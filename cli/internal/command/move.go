@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	"github.com/kcplane/kcp/cli/internal/location"
 	"github.com/kcplane/kcp/cli/internal/moves"
@@ -75,6 +76,13 @@ func (s *session) relocate(ctx context.Context, name string, r relocation) error
 	client := moves.New(at)
 	if r.cancel {
 		return s.cancelMoves(ctx, client, planned)
+	}
+	shards, err := p.client.At(p.At(location.Root), corev1alpha1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	if err := moves.CheckShard(ctx, shards, r.to); err != nil {
+		return err
 	}
 	for i := range planned {
 		if r.dryRun || planned[i].From == r.to {
@@ -146,11 +154,11 @@ func (s *session) cancelMoves(ctx context.Context, client *moves.Client, planned
 		if err != nil {
 			return err
 		}
-		text := "has no running migration"
+		text := fmt.Sprintf("Workspace %s has no running migration.\n", m.Path)
 		if len(names) > 0 {
-			text = "canceled: " + strings.Join(names, ", ")
+			text = fmt.Sprintf("Workspace %s: canceled %s.\n", m.Path, strings.Join(names, ", "))
 		}
-		if _, err := fmt.Fprintf(s.Out, "Workspace %s: %s.\n", m.Path, text); err != nil {
+		if _, err := fmt.Fprint(s.Out, text); err != nil {
 			return err
 		}
 	}

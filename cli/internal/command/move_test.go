@@ -29,6 +29,9 @@ func TestMoveWorkspaces(t *testing.T) {
 	u.fails("has no parent, and does not move", "kcp", "move", ":root", "--to", "west")
 	u.prints("Workspace root:org:team-a:app would move from shard east to west (dry run).\nWorkspace root:org:team-a would move from shard east to west (dry run).",
 		"kcp", "move", "team-a", "--to", "west", "--recursive", "--dry-run")
+	for _, flags := range [][]string{{"--dry-run"}, {}} {
+		u.fails(`there is no shard "nowhere"`, append([]string{"kcp", "move", "team-a", "--to", "nowhere"}, flags...)...)
+	}
 	if len(moved) > 0 {
 		t.Errorf("a dry run moved %v", moved)
 	}
@@ -59,5 +62,5 @@ func TestAMoveThatFailsSaysWhy(t *testing.T) {
 		}
 	}
 	u.fails("failed: there is no shard west", "kcp", "move", "team-a", "--to", "west")
-	u.prints("Workspace root:org:team-b: has no running migration.", "kcp", "move", "team-b", "--cancel")
+	u.prints("Workspace root:org:team-b has no running migration.", "kcp", "move", "team-b", "--cancel")
 }

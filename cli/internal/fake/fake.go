@@ -150,7 +150,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(tenancyv1alpha1.Resource("workspaces"), address))
 	case c == nil || s.Forbidden[c.path]:
 		refuse(w, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("workspace access not permitted")))
-	case s.serveSharing(w, r, c, api), s.serveMigrations(w, r, c, api):
+	case s.serveSharing(w, r, c, api), s.serveMigrations(w, r, c, api), serveShards(w, c, api):
 	case api == "apis/core.kcp.io/v1alpha1/logicalclusters/cluster":
 		reply(w, http.StatusOK, c.object())
 	case api == "apis/tenancy.kcp.io/v1alpha1/workspacetypes":

@@ -7,11 +7,29 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 )
 
 const migrationsPath = "apis/migration.kcp.io/v1alpha1/logicalclustermigrations"
+
+// serveShards serves the Shards east and west of root, and reports whether the request is for one of them.
+func serveShards(w http.ResponseWriter, c *cluster, api string) bool {
+	name, ok := strings.CutPrefix(api, "apis/core.kcp.io/v1alpha1/shards/")
+	switch {
+	case !ok || c.path != "root":
+		return false
+	case name != "east" && name != "west":
+		refuse(w, apierrors.NewNotFound(corev1alpha1.Resource("shards"), name))
+	default:
+		found := &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		found.SetGroupVersionKind(corev1alpha1.SchemeGroupVersion.WithKind("Shard"))
+		reply(w, http.StatusOK, found)
+	}
+	return true
+}
 
 // serveMigrations serves the LogicalClusterMigrations of root, and reports whether the request is for them.
 func (s *Server) serveMigrations(w http.ResponseWriter, r *http.Request, c *cluster, api string) bool {

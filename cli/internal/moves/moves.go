@@ -96,6 +96,19 @@ func explain(err error) error {
 	return err
 }
 
+// CheckShard returns an error if there is no shard with a name. client is that of the API of shards in root. Without permission to read
+// shards, the migration itself says so.
+func CheckShard(ctx context.Context, client rest.Interface, name string) error {
+	err := client.Get().Resource("shards").Name(name).Do(ctx).Error()
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("there is no shard %q; list the shards with kubectl get shards in the workspace root", name)
+	}
+	return err
+}
+
 // interval is the time between two reads of a migration.
 const interval = 300 * time.Millisecond
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -210,6 +211,7 @@ func (r *reconciler) next(ctx context.Context, m *run) (migration.Step, migratio
 func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observed migration.Observed) error {
 	if phase := migration.PhaseOf(step); phase != m.status.Phase {
 		m.status.Phase = phase
+		m.recovered()
 		if step != migration.StepSettle && step != migration.StepPublish { // nothing delays the service
 			if err := r.report(ctx, m); err != nil && step == migration.StepGate {
 				return err
@@ -230,6 +232,9 @@ func (r *reconciler) do(ctx context.Context, m *run, step migration.Step, observ
 	}
 	err := m.mover.Do(ctx, step, observed)
 	m.observe(step, err)
+	if err == nil {
+		m.recovered()
+	}
 	if step == migration.StepFinish && err != nil && r.Clock.Since(m.finishing) >= fenceLimit {
 		m.failed = fmt.Sprintf("The migration has ended, because the rest could not be copied within %s while the logical cluster was not "+
 			"served: %v", fenceLimit, err)
@@ -255,6 +260,7 @@ func (r *reconciler) begin(ctx context.Context, m *run) (ended bool, err error) 
 	mover.Copied = func(entries []storage.Entry) { r.count(ctx, m, entries) }
 	m.status.OriginShard, m.status.Epoch = mover.Migration.Origin, int64(mover.Migration.Epoch)
 	m.set(migrationv1alpha1.OriginReady, metav1.ConditionTrue, "Accepted", "")
+	m.recovered()
 	if err := r.report(ctx, m); err != nil { // the plan must be stored before anything happens. It may be: the next run reads it
 		r.forget(m.object.Name)
 		return false, err
@@ -319,6 +325,13 @@ func (r *reconciler) end(ctx context.Context, m *run, phase migrationv1alpha1.Lo
 	}
 	m.set(migrationv1alpha1.Completed, metav1.ConditionFalse, reason, message)
 	return runner.IgnoreNotFound(r.report(ctx, m))
+}
+
+// recovered removes the condition about a step that has failed, and was executed since.
+func (m *run) recovered() {
+	m.status.Conditions = slices.DeleteFunc(m.status.Conditions, func(c corev1alpha1.Condition) bool {
+		return c.Type == migrationv1alpha1.Completed && c.Reason == migrationv1alpha1.ReasonStepFailed
+	})
 }
 
 // observe sets the conditions after a step.

@@ -208,9 +208,14 @@ func TestAFailedStepIsReportedAndTriedAgain(t *testing.T) {
 					t.Error("the migration does not go on, but begins again")
 				}
 			}
-			w.before = nil
+			w.before, w.reported = nil, nil
 			w.reconcile(t)
 			w.isMoved(t)
+			for _, report := range w.reported {
+				if got := condition(*report.Status, migrationv1alpha1.Completed); got != "" && got != "True Completed" {
+					t.Errorf("in phase %s, a step that was executed since is reported as %s", report.Status.Phase, got)
+				}
+			}
 		})
 	}
 }
