@@ -1,6 +1,7 @@
 package frontproxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kcplane/kcp/server/internal/frontproxy/index"
@@ -168,6 +170,11 @@ func TestTheProxyIsReadyWhenTheTreesOfAllShardsThatRespondAreComplete(t *testing
 func TestAProxyWhoseCertificateIsRefusedSaysSo(t *testing.T) {
 	s := newSet(t, "", map[string]string{"root": "https://root", "two": "https://two"})
 	root, two := &sink{set: s, name: "root"}, &sink{set: s, name: "two"}
+	root.Lost(apierrors.NewForbidden(schema.GroupResource{Resource: "peer call"}, "tree", errors.New("kcp://shard/two may not make it")))
+	two.Lost(os.ErrDeadlineExceeded)
+	if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "kcp://shard/two may not make it: add its authority to") {
+		t.Errorf("with the certificate of a shard: got %v", err)
+	}
 	refusal := fmt.Errorf("following: %w", apierrors.NewUnauthorized("certificate signed by unknown authority"))
 	root.Lost(refusal)
 	two.Lost(os.ErrDeadlineExceeded)
