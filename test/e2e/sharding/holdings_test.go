@@ -1,7 +1,9 @@
 package sharding
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,10 +20,16 @@ import (
 
 const holdings = "/clusters/root/apis/core.kcp.io/v1alpha1/shards/"
 
-// listHoldings returns what a shard holds, as a user sees it at the root shard.
-func listHoldings(t *testing.T, user kcptest.User, shard string) (code int, body []byte, found corev1alpha1.ShardLogicalClusters) {
+// listHoldings returns what a shard holds, as a user sees it at the root shard, which may just have lost its connection to that shard.
+func listHoldings(t *testing.T, user kcptest.User, shard, query string) (code int, body []byte, found corev1alpha1.ShardLogicalClusters) {
 	t.Helper()
-	code, body = root().Raw(t, user, http.MethodGet, holdings+shard+"/logicalclusters", nil, "")
+	kcptest.Eventually(t, "the root shard reads what shard "+shard+" holds", func(context.Context) error {
+		code, body = root().Raw(t, user, http.MethodGet, holdings+shard+"/logicalclusters?"+query, nil, "")
+		if code == http.StatusServiceUnavailable {
+			return errors.New(string(body))
+		}
+		return nil
+	})
 	if code == http.StatusOK {
 		if err := json.Unmarshal(body, &found); err != nil {
 			t.Fatal(err)
@@ -43,10 +51,9 @@ func TestWhatAShardHoldsIsListedWithTheSelectorsOfWorkspaces(t *testing.T) {
 	}
 	seen, next := int64(0), ""
 	for {
-		code, body := root().Raw(t, kcptest.Masters, http.MethodGet, holdings+"shard-1/logicalclusters?limit=1&continue="+next, nil, "")
-		page := corev1alpha1.ShardLogicalClusters{}
-		if err := json.Unmarshal(body, &page); err != nil || code != http.StatusOK || len(page.Items) != 1 {
-			t.Fatal(code, string(body), err)
+		code, body, page := listHoldings(t, kcptest.Masters, "shard-1", "limit=1&continue="+next)
+		if code != http.StatusOK || len(page.Items) != 1 {
+			t.Fatal(code, string(body))
 		}
 		seen++
 		if want, ok := wanted[page.Items[0].Name]; ok {
@@ -62,7 +69,7 @@ func TestWhatAShardHoldsIsListedWithTheSelectorsOfWorkspaces(t *testing.T) {
 			break
 		}
 	}
-	if code, body, _ := listHoldings(t, kcptest.Masters, "absent"); code != http.StatusNotFound {
+	if code, body, _ := listHoldings(t, kcptest.Masters, "absent", ""); code != http.StatusNotFound {
 		t.Errorf("a shard that does not exist: %d %s", code, body)
 	}
 	if code, body := root().Raw(t, kcptest.Masters, http.MethodDelete, holdings+"shard-1/logicalclusters", nil, ""); code != http.StatusMethodNotAllowed {
@@ -76,7 +83,7 @@ func TestWhoListsWhatAShardHoldsReadsNothingInIt(t *testing.T) {
 	one := shard(t, "shard-1")
 	_, tenant := workspaceOn(t, one)
 	tenant.Kubectl(t, "create", "configmap", "secret-plan", "--from-literal=plan=confidential")
-	if code, body, _ := listHoldings(t, kcptest.Stranger, "shard-1"); code != http.StatusForbidden {
+	if code, body, _ := listHoldings(t, kcptest.Stranger, "shard-1", ""); code != http.StatusForbidden {
 		t.Errorf("a user without a role: %d %s", code, body)
 	}
 	mover := kcptest.Victor
@@ -94,7 +101,7 @@ func TestWhoListsWhatAShardHoldsReadsNothingInIt(t *testing.T) {
 	if _, err := roles.ClusterRoleBindings().Create(kcptest.Context(t), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	code, body, found := listHoldings(t, mover, "shard-1")
+	code, body, found := listHoldings(t, mover, "shard-1", "")
 	if code != http.StatusOK || !strings.Contains(string(body), tenant.Name) || strings.Contains(string(body), "secret-plan") {
 		t.Errorf("got %d with %d items", code, len(found.Items))
 	}

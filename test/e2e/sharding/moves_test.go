@@ -245,9 +245,10 @@ func TestAConsumerMovesToItsProviderAndBack(t *testing.T) {
 	}
 }
 
+// The root shard has the Workspace: without the record in it, no shard may begin to serve what another one could serve.
 func TestAMigrationContinuesAfterRestarts(t *testing.T) {
 	one, two := shard(t, "shard-1"), shard(t, "shard-2")
-	for _, crashed := range []*sharded.Process{two, one} {
+	for _, crashed := range []*sharded.Process{two, one, installation.Root()} {
 		t.Run(crashed.Name, func(t *testing.T) {
 			name, at := workspaceOn(t, one)
 			at.Grant(t, kcptest.Alice, "edit")

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -35,7 +37,9 @@ func newHoldings(t *testing.T, name string, ws *tenancyv1alpha1.Workspace, clust
 	for _, lc := range clusters {
 		objects.Show(lc)
 	}
-	objects.Show(objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	for _, shard := range []string{name, "down"} {
+		objects.Show(objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: shard}}))
+	}
 	return &Holdings{Shard: name, Set: objects.Set, Parents: p, Path: func(c logicalcluster.Name) string { return "root:" + string(c) }}
 }
 
@@ -97,6 +101,12 @@ func TestOnlyTheHolderReadsWhereAWorkspaceMayBe(t *testing.T) {
 
 func TestHoldingsAreASubresourceOfTheShardsInRoot(t *testing.T) {
 	h := newHoldings(t, "west", team("west"), logicalCluster(moving))
+	clients, err := peers.NewClients(peers.Config{Clock: clock.RealClock{}, TLS: rest.TLSClientConfig{Insecure: true},
+		URL: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Clients = clients
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	served := h.WithHoldings(next, scheme.Codecs)
 	for _, c := range []struct {
@@ -108,6 +118,7 @@ func TestHoldingsAreASubresourceOfTheShardsInRoot(t *testing.T) {
 		{"another subresource", "root", "get", "west", "status", "", http.StatusTeapot},
 		{"a write", "root", "update", "west", "logicalclusters", "", http.StatusMethodNotAllowed},
 		{"a shard that does not exist", "root", "get", "absent", "logicalclusters", "", http.StatusNotFound},
+		{"a shard that does not respond", "root", "get", "down", "logicalclusters", "", http.StatusServiceUnavailable},
 		{"a wrong limit", "root", "get", "west", "logicalclusters", "limit=all", http.StatusBadRequest},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -118,6 +129,9 @@ func TestHoldingsAreASubresourceOfTheShardsInRoot(t *testing.T) {
 			served.ServeHTTP(w, r.WithContext(ctx))
 			if w.Code != c.code || c.code == http.StatusOK && !strings.Contains(w.Body.String(), string(moving)) {
 				t.Errorf("got %d %s", w.Code, w.Body)
+			}
+			if delay := w.Header().Get("Retry-After"); c.code == http.StatusServiceUnavailable && delay == "" {
+				t.Errorf("got %s without Retry-After", w.Body)
 			}
 		})
 	}

@@ -5,12 +5,14 @@ import (
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -56,6 +58,11 @@ func (h *Holdings) write(w http.ResponseWriter, r *http.Request, info *request.R
 	}
 	in.After = query.Get("continue")
 	out, err := h.Of(r.Context(), info.Name, in)
+	if peers.IsUnreachable(err) {
+		unavailable := apierrors.NewServiceUnavailable(err.Error() + ": retry the request")
+		unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return unavailable
+	}
 	if err != nil {
 		return err
 	}
