@@ -78,7 +78,7 @@ func newServer(ctx context.Context, opts options.Completed, backend *storage.Bac
 		return nil, err
 	}
 	s.served.kube = s.clients.kube
-	if s.tenancy, err = newTenancy(opts, backend, s.up, s.clients.loopback); err != nil {
+	if s.tenancy, err = newTenancy(opts, backend, s.up); err != nil {
 		return nil, err
 	}
 	if s.installation, err = newInstallation(ctx, opts, backend, s.up, s.tenancy); err != nil {

@@ -4,10 +4,10 @@ import (
 	"reflect"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -49,26 +49,30 @@ type tenancy struct {
 	systemDefinitions []*apiextensionsv1.CustomResourceDefinition
 }
 
-// newTenancy returns the informers, and the parts that follow them. Informers of types with an object for every workspace read the storage
-// directly, without requests to the server itself.
-func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream, loopback *rest.Config) (*tenancy, error) {
+// newTenancy returns the informers, and the parts that follow them. Informers read the storage directly, without requests to the server
+// itself.
+func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) (*tenancy, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
-		apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme, migrationv1alpha1.AddToScheme,
-		topologyv1alpha1.AddToScheme,
+		corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme,
+		cachev1alpha1.AddToScheme, migrationv1alpha1.AddToScheme, topologyv1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
 	}
-	t := &tenancy{informers: informers.NewFactory(loopback, scheme), stored: map[string]*storage.Typed{}}
+	t := &tenancy{informers: informers.NewFactory(), stored: map[string]*storage.Typed{}}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
 	for _, kind := range informers.Kinds() {
+		name := reflect.TypeOf(kind.Example).Elem().Name()
 		if !kind.Stored {
+			source, err := builtInSource(backend, up, kind.Resource, name)
+			if err != nil {
+				return nil, err
+			}
+			t.informers.From(kind.Resource, source)
 			continue
 		}
-		name := reflect.TypeOf(kind.Example).Elem().Name()
 		stored, err := backend.Typed(up.definitionOptions, kind.Resource, scheme, name, name+"List")
 		if err != nil {
 			return nil, err
@@ -102,6 +106,15 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream, 
 	t.scheduler.Follow(t.set)
 	t.defaults = exports.Defaults{Exports: t.exports, Types: t.types, References: t.references}
 	return t, nil
+}
+
+// builtInSource returns the stored objects of a type of Kubernetes.
+func builtInSource(backend *storage.Backend, up *upstream, resource schema.GroupVersionResource, kind string) (*storage.Source, error) {
+	if resource.Group == apiextensionsv1.GroupName {
+		return backend.Source(backend.BuiltIn(up.definitionOptions), resource, kind, apiextensionsapiserver.Scheme,
+			apiextensionsapiserver.Codecs)
+	}
+	return backend.Source(up.generic.RESTOptionsGetter, resource, kind, legacyscheme.Scheme, legacyscheme.Codecs)
 }
 
 // defaultBindings returns the default APIBindings of a logical cluster, with the labels that admission would set.

@@ -10,13 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
-
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 func namespace(name string) *corev1.Namespace {
@@ -92,13 +88,7 @@ func TestABranchReceivesTheSameEventsUntilItEnds(t *testing.T) {
 }
 
 func TestABranchOfASetHasEveryResource(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, corev1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set, err := NewSet(NewFactory(&rest.Config{Host: "https://127.0.0.1:1"}, scheme))
+	set, err := NewSet(NewFactory())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,24 +6,13 @@ import (
 	"math"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
-	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Factory makes one informer for each resource, which all parts of the process share.
 type Factory struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-	codecs serializer.CodecFactory
-
 	mu        sync.Mutex
 	sources   map[schema.GroupVersionResource]cache.ListerWatcher
 	informers map[schema.GroupVersionResource]*Informer
@@ -34,20 +23,17 @@ type Factory struct {
 	indexed      bool
 }
 
-// NewFactory returns a factory whose informers read from base, the bare server as a privileged user, and decode the
-// types of scheme.
-func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
+// NewFactory returns a factory without informers.
+func NewFactory() *Factory {
 	return &Factory{
-		config:    clusterclient.ForCluster(base, logicalcluster.Cluster{Wildcard: true}),
-		scheme:    scheme,
-		codecs:    serializer.NewCodecFactory(scheme),
 		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
 		informers: map[schema.GroupVersionResource]*Informer{},
 		started:   map[schema.GroupVersionResource]bool{},
 	}
 }
 
-// From makes the informer of a resource read from source, which lists and watches all clusters, instead of the server.
+// From makes the informer of a resource read from source, which lists and watches all clusters. It must be called before For, unless the
+// informer is never started.
 func (f *Factory) From(resource schema.GroupVersionResource, source cache.ListerWatcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,13 +67,7 @@ func (f *Factory) For(kind Kind) (*Informer, error) {
 }
 
 func (f *Factory) make(kind Kind) (*Informer, error) {
-	source, ok := f.sources[kind.Resource]
-	if !ok {
-		var err error
-		if source, err = f.serverSource(kind.Resource); err != nil {
-			return nil, err
-		}
-	}
+	source := f.sources[kind.Resource]
 	keep := func(runtime.Object) {}
 	if kind.Transform != nil {
 		keep = kind.Transform()
@@ -103,36 +83,6 @@ func (f *Factory) make(kind Kind) (*Informer, error) {
 		i.AddTransform(keep)
 	}
 	return i, nil
-}
-
-// serverSource lists and watches a resource with requests to the server. Reflect repeats a request that is refused. The client would wait
-// for the second that the response names, and requests for a logical cluster that has just arrived would wait for the client.
-func (f *Factory) serverSource(resource schema.GroupVersionResource) (cache.ListerWatcher, error) {
-	cfg := rest.CopyConfig(f.config)
-	gv := resource.GroupVersion()
-	cfg.GroupVersion = &gv
-	cfg.NegotiatedSerializer = f.codecs.WithoutConversion()
-	cfg.APIPath = "/apis"
-	if resource.Group == "" {
-		cfg.APIPath = "/api"
-	}
-	cfg.QPS = -1
-	client, err := rest.RESTClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for %s: %w", resource, err)
-	}
-	request := func(options metav1.ListOptions) *rest.Request {
-		return client.Get().Resource(resource.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return request(options).Do(ctx).Get()
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			return request(options).Watch(ctx)
-		},
-	}, nil
 }
 
 // Oldest returns the resource version up to which the changes of all resources are in the informers.

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -29,7 +28,7 @@ type shared struct {
 func newShared(t *testing.T) *shared {
 	t.Helper()
 	s := &shared{holders: map[logicalcluster.Name]string{}, via: map[logicalcluster.Name][]logicalcluster.Name{}}
-	factory := NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme())
+	factory := NewFactory()
 	var err error
 	if s.Set, err = NewSet(factory); err != nil {
 		t.Fatal(err)
@@ -317,7 +316,7 @@ func TestElsewhereForgetsClustersWithoutObjects(t *testing.T) {
 }
 
 func TestASetThatIsNotSharedHasNoSecondStores(t *testing.T) {
-	set, err := NewSet(NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme()))
+	set, err := NewSet(NewFactory())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/storage"
@@ -56,7 +55,7 @@ type Objects struct {
 // New returns objects that are stored, and that informers show. Each must be In a cluster.
 func New(t testing.TB, objects ...Object) *Objects {
 	t.Helper()
-	factory := informers.NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme())
+	factory := informers.NewFactory()
 	factory.Index()
 	set, err := informers.NewSet(factory)
 	if err != nil {

@@ -32,6 +32,7 @@ type Typed struct {
 	resource schema.GroupResource
 	prefix   string
 	newList  func() runtime.Object
+	asked    bool // whether pages have the number of objects that callers ask for
 }
 
 // Typed returns the storage of a custom resource whose Go types are in scheme. kind and listKind are those types.
@@ -252,11 +253,11 @@ func (t *Typed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 }
 
 // leastPage is the minimum number of objects in a page: etcd counts the remaining keys for every page, so a million
-// objects must not have many pages.
+// objects must not have many pages. Objects of built-in types can be larger: their pages are read ahead.
 const leastPage = 20_000
 
 func (t *Typed) options(options metav1.ListOptions) storage.ListOptions {
-	if options.Limit > 0 {
+	if options.Limit > 0 && !t.asked {
 		options.Limit = max(options.Limit, leastPage)
 	}
 	return storage.ListOptions{

@@ -130,6 +130,8 @@ type guard struct {
 	// above is the part of keys before an identity, if objects of different definitions are read, some of which may have
 	// namespaces.
 	above string
+	// below is the part of keys before a cluster, if the key of an object decides whether it has a namespace.
+	below string
 	kind  schema.GroupVersionKind // for stand-ins that newFunc creates without a kind
 	// custom are the resources that may have a Go type in the server.
 	custom bool
@@ -140,6 +142,9 @@ func (g *guard) locate(key string) location {
 	namespaced := g.namespaced
 	if at := strings.LastIndex(key, g.above); g.above != "" && at >= 0 {
 		namespaced = strings.Count(key[at+len(g.above):], "/") == 3 // <identity>/<cluster>/<namespace>/<name>
+	}
+	if at := strings.LastIndex(key, g.below); g.below != "" && at >= 0 {
+		namespaced = strings.Count(key[at+len(g.below):], "/") == 2 // <cluster>/<namespace>/<name>
 	}
 	return locate(key, namespaced)
 }

@@ -10,10 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -35,13 +31,7 @@ func world(t *testing.T, objects ...runtime.Object) authorizer.Authorizer {
 // setOf returns informers that hold objects.
 func setOf(t testing.TB, objects ...runtime.Object) *informers.Set {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	factory := informers.NewFactory(&rest.Config{Host: "https://unused.test"}, scheme)
+	factory := informers.NewFactory()
 	factory.Index()
 	set, err := informers.NewSet(factory)
 	if err != nil {

@@ -1,0 +1,143 @@
+package storage
+
+import (
+	"crypto/rand"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func sourceOf(t *testing.T, b *Backend, root, kind, resource string) cache.ListerWatcherWithContext {
+	t.Helper()
+	version := corev1.SchemeGroupVersion
+	if resource != "configmaps" {
+		version = rbacv1.SchemeGroupVersion
+	}
+	source, err := b.Source(b.BuiltIn(below(root)), version.WithResource(resource), kind, legacyscheme.Scheme, legacyscheme.Codecs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cache.ToListerWatcherWithContext(source)
+}
+
+func TestASourceReadsTheObjectsOfAllClustersAsClientsDecodeThem(t *testing.T) {
+	root := "/source" + rand.Text()
+	s := configMapsBelow(t, backend, root, nil)
+	first := create(t, s, "a", "default", "first", nil)
+	create(t, s, "b", "default", "second", nil)
+	source := sourceOf(t, backend, root, "ConfigMap", "configmaps")
+
+	listed, err := source.ListWithContext(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := listed.(*corev1.ConfigMapList)
+	if len(page.Items) != 1 || page.Continue == "" {
+		t.Fatalf("got %d objects and the position %q, want one object of a page", len(page.Items), page.Continue)
+	}
+	got := page.Items[0]
+	if got.Kind != "" || got.Name != "first" || got.ResourceVersion != first.ResourceVersion || logicalcluster.Of(&got) != "a" {
+		t.Errorf("got %v", got)
+	}
+
+	w, err := source.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	expectSourced(t, w, watch.Added, "second")
+	err = s.GuaranteedUpdate(in("b"), prefix+"/default/second", &core.ConfigMap{}, false, nil,
+		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+			obj.(*core.ConfigMap).Data = map[string]string{"key": "value"}
+			return obj, nil
+		}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed := expectSourced(t, w, watch.Modified, "second"); changed.Data["key"] != "value" {
+		t.Errorf("got %v", changed)
+	}
+	remove(t, root+prefix+"/b/default/second")
+	expectSourced(t, w, watch.Deleted, "second")
+}
+
+func expectSourced(t *testing.T, w watch.Interface, kind watch.EventType, name string) *corev1.ConfigMap {
+	t.Helper()
+	event := <-w.ResultChan()
+	obj, ok := event.Object.(*corev1.ConfigMap)
+	if !ok || event.Type != kind || obj.Name != name || obj.Kind != "" {
+		t.Fatalf("got %s %v, want %s %s", event.Type, event.Object, kind, name)
+	}
+	return obj
+}
+
+// A server of an earlier version may have stored it.
+func TestASourceConvertsObjectsOfAnotherVersion(t *testing.T) {
+	root := "/source" + rand.Text()
+	stored := &rbacv1beta1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old", Annotations: map[string]string{logicalcluster.AnnotationKey: "a"}},
+		RoleRef:    rbacv1beta1.RoleRef{Kind: "Role", Name: "reader"},
+	}
+	store(t, root+"/rbac.authorization.k8s.io/rolebindings/a/default/old",
+		runtime.EncodeOrDie(legacyscheme.Codecs.LegacyCodec(rbacv1beta1.SchemeGroupVersion), stored))
+	listed, err := sourceOf(t, backend, root, "RoleBinding", "rolebindings").ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := listed.(*rbacv1.RoleBindingList).Items
+	if len(got) != 1 || got[0].RoleRef.Name != "reader" || got[0].RoleRef.APIGroup != rbacv1.GroupName {
+		t.Errorf("got %v, want the role binding with its defaults", got)
+	}
+}
+
+// A tenant or a damaged disk must not stop an informer, and an object in the key of another cluster is not one of that cluster.
+func TestASourceLeavesOutUnreadableObjects(t *testing.T) {
+	root := "/source" + rand.Text()
+	s := configMapsBelow(t, backend, root, nil)
+	create(t, s, "a", "default", "good", nil)
+	stored, err := client.Get(t.Context(), root+prefix+"/a/default/good")
+	if err != nil || len(stored.Kvs) != 1 {
+		t.Fatal(stored, err)
+	}
+	store(t, root+prefix+"/a/default/damaged", "no object")
+	store(t, root+prefix+"/b/default/good", string(stored.Kvs[0].Value)) // it is of cluster a
+	source := sourceOf(t, backend, root, "ConfigMap", "configmaps")
+	listed, err := source.ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := listed.(*corev1.ConfigMapList)
+	if len(list.Items) != 1 || list.Items[0].Name != "good" || logicalcluster.Of(&list.Items[0]) != "a" {
+		t.Errorf("got %v, want the readable object", list.Items)
+	}
+	w, err := source.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	store(t, root+prefix+"/a/default/other", "no object")
+	create(t, s, "a", "default", "next", nil)
+	for event := range w.ResultChan() {
+		if event.Type == watch.Added {
+			if name := event.Object.(*corev1.ConfigMap).Name; name != "next" {
+				t.Errorf("got %s", name)
+			}
+			break
+		}
+		if event.Type != watch.Deleted {
+			t.Fatalf("got %s %v", event.Type, event.Object)
+		}
+	}
+}
