@@ -65,17 +65,14 @@ func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, 
 	}
 	options = append(options, clientv3.WithPrefix())
 	var reads []clientv3.Op
+	var of []schema.GroupResource // the resource of each read
 	for _, r := range resources {
-		suffix := custom
-		if identity := b.identity(cluster, r); identity != "" {
-			suffix = "/" + identity
-		}
-		for _, suffix := range []string{"", suffix} {
-			prefix := b.root + resourcePrefix(r) + suffix + "/" + string(cluster) + "/"
+		for _, prefix := range b.prefixesOf(cluster, r) {
+			prefix = b.root + prefix + "/" + string(cluster) + "/"
 			if namespace != "" {
 				prefix += namespace + "/"
 			}
-			reads = append(reads, clientv3.OpGet(prefix, options...))
+			reads, of = append(reads, clientv3.OpGet(prefix, options...)), append(of, r)
 		}
 	}
 	n := 0
@@ -85,9 +82,22 @@ func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, 
 			return fmt.Errorf("counting the objects of cluster %s: %w", cluster, err)
 		}
 		for _, r := range found.Responses {
-			each(resources[n/2], r.GetResponseRange())
+			each(of[n], r.GetResponseRange())
 			n++
 		}
 	}
 	return nil
+}
+
+// prefixesOf returns the prefixes of the keys of a resource in a cluster, after the root and before the cluster. No definition can have the
+// name of a resource that is built in or has a Go type, so that its keys have one prefix.
+func (b *Backend) prefixesOf(cluster logicalcluster.Name, resource schema.GroupResource) []string {
+	prefix := resourcePrefix(resource)
+	if identity := b.identity(cluster, resource); identity != "" {
+		return []string{prefix, prefix + "/" + identity}
+	}
+	if known, ok := b.readerOf(resource); ok {
+		return []string{known.prefix}
+	}
+	return []string{prefix, prefix + custom}
 }

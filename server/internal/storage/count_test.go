@@ -93,3 +93,23 @@ func TestVersionsReadsOnlyItsCluster(t *testing.T) {
 		t.Error("it read all clusters")
 	}
 }
+
+// Deleting a logical cluster asks for some 65 resources. Nearly all are built in or have a Go type, and need one range each.
+func TestResourcesThatNoDefinitionCanHaveAreReadInOneRange(t *testing.T) {
+	b := newSliceStorage(t).backend
+	configMapsOf(t, b)
+	for resource, want := range map[schema.GroupResource][]string{
+		{Resource: "configmaps"}: {"/core/configmaps"},
+		{Group: sliceKind.Group, Resource: "apiexportendpointslices"}: {"/apis.kcp.io/apiexportendpointslices/customresources"},
+		{Group: "example.com", Resource: "widgets"}:                   {"/example.com/widgets", "/example.com/widgets/customresources"},
+	} {
+		if got := b.prefixesOf("ours", resource); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", resource, got, want)
+		}
+	}
+	b.Identify(func(logicalcluster.Name, schema.GroupResource) string { return "identity" })
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	if got, want := b.prefixesOf("ours", widgets), []string{"/example.com/widgets", "/example.com/widgets/identity"}; !slices.Equal(got, want) {
+		t.Errorf("a bound resource: got %q, want %q", got, want)
+	}
+}

@@ -39,6 +39,7 @@ const slicePrefix = "/apis.kcp.io/apiexportendpointslices/customresources"
 
 // sliceStorage has the two storages of one resource: that of the server, and that of requests.
 type sliceStorage struct {
+	backend  *Backend
 	root     string
 	typed    *Typed
 	requests storage.Interface
@@ -56,7 +57,7 @@ func newSliceStorage(t *testing.T) *sliceStorage {
 	t.Helper()
 	b := NewBackend(client, "", 0)
 	t.Cleanup(b.Close)
-	s := &sliceStorage{root: "/" + strings.ReplaceAll(t.Name(), "/", "_") + rand.Text()}
+	s := &sliceStorage{backend: b, root: "/" + strings.ReplaceAll(t.Name(), "/", "_") + rand.Text()}
 	b.OnUnreadable(func(u Unreadable) { s.told = append(s.told, u) })
 	scheme := runtime.NewScheme()
 	if err := apisv1alpha1.AddToScheme(scheme); err != nil {
