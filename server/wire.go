@@ -163,10 +163,11 @@ func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*re
 		opts: s.opts, tenancy: t, installation: s.installation, served: s.served, views: views, fresh: s.fresh,
 		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
 		entry: &defaultcontent.Writer{
-			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Await: t.defaults.Await, Bindings: t.defaultBindings,
-			Stored: t.stored["apibindings"], Arriving: t.exports.Arriving,
+			Set: t.set, Creator: &s.served.registries, Storages: t.defaultStorages(), CA: s.up.rootCA, Await: t.defaults.Await,
+			Bindings: t.defaultBindings, Stored: t.stored["apibindings"], Arriving: t.exports.Arriving,
 		},
 	}
+	q.entry.Follow()
 	var err error
 	if q.inflight, err = newInflight(s.opts, g, t); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/request/defaultcontent"
 	"github.com/kcplane/kcp/server/internal/request/freshness"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
@@ -37,8 +38,10 @@ type tenancy struct {
 	set       *informers.Set
 	// stored is the storage that the server uses without requests, by resource.
 	stored map[string]*storage.Typed
-	tree   *pathindex.Index
-	types  *workspacetypes.Types
+	// sources have the stored objects of built-in types, by Go type.
+	sources map[reflect.Type]*storage.Source
+	tree    *pathindex.Index
+	types   *workspacetypes.Types
 	// references finds what objects refer to, also on other shards.
 	references *references.References
 	exports    *exports.Exports
@@ -61,7 +64,9 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 			return nil, err
 		}
 	}
-	t := &tenancy{informers: informers.NewFactory(), stored: map[string]*storage.Typed{}}
+	t := &tenancy{
+		informers: informers.NewFactory(), stored: map[string]*storage.Typed{}, sources: map[reflect.Type]*storage.Source{},
+	}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
 	for _, kind := range informers.Kinds() {
 		name := reflect.TypeOf(kind.Example).Elem().Name()
@@ -71,6 +76,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 				return nil, err
 			}
 			t.informers.From(kind.Resource, source)
+			t.sources[reflect.TypeOf(kind.Example)] = source
 			continue
 		}
 		stored, err := backend.Typed(up.definitionOptions, kind.Resource, scheme, name, name+"List")
@@ -115,6 +121,15 @@ func builtInSource(backend *storage.Backend, up *upstream, resource schema.Group
 			apiextensionsapiserver.Codecs)
 	}
 	return backend.Source(up.generic.RESTOptionsGetter, resource, kind, legacyscheme.Scheme, legacyscheme.Codecs)
+}
+
+// defaultStorages returns the storages of the types of default objects.
+func (t *tenancy) defaultStorages() map[reflect.Type]defaultcontent.Storage {
+	storages := map[reflect.Type]defaultcontent.Storage{}
+	for kind, source := range t.sources {
+		storages[kind] = source
+	}
+	return storages
 }
 
 // defaultBindings returns the default APIBindings of a logical cluster, with the labels that admission would set.

@@ -104,7 +104,7 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err != nil {
 		return err
 	}
-	err = refusal(s.Interface.Create(ctx, absolute, obj, out, ttl))
+	err = refusal(s.Interface.Create(ctx, absolute, obj, withoutDecoding(ctx, obj, out), ttl))
 	settled(ctx, settle, err == nil)
 	return s.named(err, key)
 }

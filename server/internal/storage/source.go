@@ -69,6 +69,15 @@ func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return s.typed.WatchWithContext(ctx, options)
 }
 
+// Create stores obj in the cluster of ctx as it is: it must be what the registry of its type would store.
+func (s *Source) Create(ctx context.Context, obj metav1.Object) error {
+	name := obj.GetName()
+	if namespace := obj.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return s.typed.Create(ctx, name, obj.(runtime.Object))
+}
+
 // externalCodec decodes stored objects of a built-in type to one external version. Upstream's codec of a storage decodes them to the
 // internal version, which informers do not keep.
 type externalCodec struct {

@@ -7,11 +7,14 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -65,8 +68,9 @@ func TestNewWorkspaceHasDefaultObjects(t *testing.T) {
 	}
 }
 
-// Default objects are stored without requests. Their managed fields must be the same as after requests.
-func TestDefaultObjectsHaveSameManagedFieldsAsAfterRequests(t *testing.T) {
+// Default objects are stored without requests, most of them as copies of those that the server has made first. They must be the same as
+// after requests.
+func TestDefaultObjectsAreTheSameAsAfterRequests(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	kube := server.Organization(t, kcptest.Alice).CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", "")).Kube(t, kcptest.Alice)
@@ -107,7 +111,33 @@ func TestDefaultObjectsHaveSameManagedFieldsAsAfterRequests(t *testing.T) {
 		if got, want := fields(got[kind]), fields(want[kind]); got != want {
 			t.Errorf("the managed fields of the %s are %s, want %s", kind, got, want)
 		}
+		if difference := cmp.Diff(withoutIdentity(t, want[kind]), withoutIdentity(t, got[kind])); difference != "" {
+			t.Errorf("the default %s differs:\n%s", kind, difference)
+		}
 	}
+}
+
+// withoutIdentity returns an object without what differs in each object.
+func withoutIdentity(t *testing.T, obj metav1.Object) map[string]any {
+	t.Helper()
+	if uid, created := obj.GetUID(), obj.GetCreationTimestamp(); len(uid) != 36 || time.Since(created.Time) > time.Hour {
+		t.Errorf("%T has the UID %q and was created at %s", obj, uid, created)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetName("")
+	u.SetUID("")
+	u.SetResourceVersion("")
+	u.SetCreationTimestamp(metav1.Time{})
+	u.SetManagedFields(nil)
+	if labels := u.GetLabels(); labels["kubernetes.io/metadata.name"] == obj.GetName() {
+		delete(labels, "kubernetes.io/metadata.name")
+		u.SetLabels(labels)
+	}
+	return u.Object
 }
 
 func TestOtherTenantsHaveNoAccess(t *testing.T) {

@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,28 +33,43 @@ type registry struct {
 
 // Create stores obj, of an external version, in the cluster of ctx.
 func (r *Registries) Create(ctx context.Context, obj runtime.Object) error {
+	_, err := r.create(ctx, obj, &metav1.CreateOptions{})
+	return err
+}
+
+// Complete returns obj as Create would store it, with the defaults and fields that the server sets. It stores nothing, and fails if the
+// object exists.
+func (r *Registries) Complete(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	internal, err := r.create(ctx, obj, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return nil, err
+	}
+	complete := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+	return complete, legacyscheme.Scheme.Convert(internal, complete, nil)
+}
+
+func (r *Registries) create(ctx context.Context, obj runtime.Object, options *metav1.CreateOptions) (runtime.Object, error) {
 	registry, kind, err := r.of(obj)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	obj = obj.DeepCopyObject()
 	legacyscheme.Scheme.Default(obj)
 	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(obj,
 		schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := meta.Accessor(internal)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Validation depends on the version of the request.
 	ctx = request.WithRequestInfo(request.WithNamespace(ctx, m.GetNamespace()), &request.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: kind.Group, APIVersion: kind.Version,
 		Resource: registry.resource, Namespace: m.GetNamespace(), Name: m.GetName(),
 	})
-	_, err = registry.Create(ctx, internal, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-	return err
+	return registry.Create(ctx, internal, rest.ValidateAllObjectFunc, options)
 }
 
 // Get reads the object name of the cluster of ctx into an object of an external version. namespace is empty for cluster-scoped

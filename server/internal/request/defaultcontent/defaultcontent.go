@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,11 +51,6 @@ const (
 	bindTimeout = 5 * time.Second
 )
 
-// Creator creates built-in objects.
-type Creator interface {
-	Create(ctx context.Context, obj runtime.Object) error
-}
-
 // Writer creates the default objects of logical clusters.
 //
 // Invariants:
@@ -69,8 +66,9 @@ type Creator interface {
 //   - The work does not end with the request that began it. A cluster that is being deleted gets nothing.
 type Writer struct {
 	Set *informers.Set
-	// Creator creates objects in the logical cluster of each call's context.
-	Creator Creator
+	// Creator creates objects in the logical cluster of each call's context, and Storages complete ones, by their types.
+	Creator  Creator
+	Storages map[reflect.Type]Storage
 	// CA contains the certificates with which clients verify the server, in PEM.
 	CA []byte
 	// Await returns nil when everything that Bindings needs is known, which other shards may hold. An error is retriable. Bindings returns the
@@ -81,8 +79,13 @@ type Writer struct {
 	// Arriving reports whether the export of a binding may still arrive from another shard.
 	Arriving func(*apisv1alpha2.APIBinding) bool
 
-	making singleflight.Group
+	making    singleflight.Group
+	arrivals  arrivals
+	templates templates
 }
+
+// Follow makes e notice that the namespaces of logical clusters arrive. It must be called before the first request.
+func (e *Writer) Follow() { e.Set.Namespaces.AddHandler(e.arrivals.changed) }
 
 // WithContent serves requests for resources in a logical cluster after the logical cluster has its default objects. It must be called after
 // authorization: a refused request creates nothing. Requests of the server itself do not need default objects; they create them.
@@ -145,21 +148,21 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		}
 		var group errgroup.Group
 		for i, name := range namespaces {
-			content := contentOf(name, e.CA)
+			var owner []runtime.Object
 			if binding, ok := authorization.OwnersBinding(lc); ok && name == metav1.NamespaceDefault {
-				content = append(content, managed(binding, rbacv1.SchemeGroupVersion, bindingFields))
+				owner = []runtime.Object{managed(binding, rbacv1.SchemeGroupVersion, bindingFields)}
 			}
 			with := bound[min(i, len(bound)):min(i+1, len(bound))]
 			group.Go(func() error {
 				stack.Grow()
-				return e.create(ctx, content, with)
+				return e.create(ctx, name, owner, with)
 			})
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
 		arrived := waiting.Store(0)
-		err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
+		err := e.arrivals.await(ctx, cluster, e.entered)
 		arrived()
 		if err == nil {
 			e.waitForBound(ctx, cluster, pending)
@@ -215,31 +218,45 @@ func (e *Writer) waitForBound(ctx context.Context, cluster logicalcluster.Name, 
 	}
 }
 
-// create stores objects of different resources, and a binding if any, in one transaction. If some of them exist, it creates the others.
-func (e *Writer) create(ctx context.Context, objects []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
-	together := &storage.Transaction{}
-	defer together.End()
-	held := together.Hold(ctx)
-	if err := e.bind(held, binding); err != nil {
-		return err
+// create stores a default namespace with its objects, the role binding of an owner if any, and an APIBinding if any, in one transaction. If
+// some of them exist, it creates the others.
+func (e *Writer) create(ctx context.Context, namespace string, owner []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
+	content, err := e.templates.content(ctx, namespace, e.CA, e.Creator)
+	if err == nil {
+		err = e.createTogether(ctx, content, owner, binding)
 	}
-	last := len(objects) - 1
-	for _, obj := range objects[:last] {
-		if err := e.Creator.Create(held, obj); err != nil {
-			return err
-		}
-	}
-	err := e.Creator.Create(together.Commit(ctx), objects[last])
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	if err := e.bind(ctx, binding); err != nil {
 		return err
 	}
-	for _, obj := range objects {
+	for _, obj := range slices.Concat(contentOf(namespace, e.CA), owner) {
 		if err := e.Creator.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// createTogether stores objects of different resources in one transaction. content is complete, and ends the transaction.
+func (e *Writer) createTogether(ctx context.Context, content, owner []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
+	together := &storage.Transaction{}
+	defer together.End()
+	held := together.Hold(ctx)
+	if err := e.bind(held, binding); err != nil {
+		return err
+	}
+	for _, obj := range owner {
+		if err := e.Creator.Create(held, obj); err != nil {
+			return err
+		}
+	}
+	last := len(content) - 1
+	for _, obj := range content[:last] {
+		if err := e.store(held, obj); err != nil {
+			return err
+		}
+	}
+	return e.store(together.Commit(ctx), content[last])
 }
