@@ -39,6 +39,8 @@ const (
 	closedMemory = time.Minute
 	// avoided is how long other members are preferred to a member whose connection was closed.
 	avoided = 2 * time.Second
+	// lookupTimeout is how long a new connection to a known member waits for DNS.
+	lookupTimeout = connectTimeout / 3
 	// rangeFactor raises the limits for calls that read more than one key.
 	rangeFactor = 4
 )
@@ -63,11 +65,14 @@ type contact struct {
 	closed     int
 	lastClosed time.Time
 	silent     []string // recently closed addresses: at most all members except one
+
+	resolver *net.Resolver     // nil: the default
+	reached  map[string]string // IP addresses of the last connections to each address that was dialled
 }
 
 // newContact returns a contact to a number of members. reverted is called when the revision of etcd decreases.
 func newContact(members int, reverted func(error)) *contact {
-	return &contact{members: members, reverted: reverted, began: time.Now(), lines: map[*line]struct{}{}}
+	return &contact{members: members, reverted: reverted, began: time.Now(), lines: map[*line]struct{}{}, reached: map[string]string{}}
 }
 
 // now returns the time since the start of the contact, in nanoseconds of the monotonic clock.
@@ -102,7 +107,7 @@ func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, address = "unix", strings.TrimPrefix(path, "//")
 	}
-	connection, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	connection, err := c.connect(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +115,27 @@ func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lines[l] = struct{}{}
+	c.reached[address] = connection.RemoteAddr().String()
 	return l, nil
+}
+
+// connect dials an address. If DNS is slow, it dials the IP address of the last connection there, since each attempt has only
+// connectTimeout, and the next would wait for DNS again. TLS verifies the name, and note the cluster.
+func (c *contact) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Resolver: c.resolver}
+	c.mu.Lock()
+	last, known := c.reached[address]
+	c.mu.Unlock()
+	if !known || last == address {
+		return dialer.DialContext(ctx, network, address)
+	}
+	named, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	connection, err := dialer.DialContext(named, network, address)
+	if err != nil && named.Err() != nil && ctx.Err() == nil {
+		return dialer.DialContext(ctx, network, last)
+	}
+	return connection, err
 }
 
 func (l *line) Read(b []byte) (int, error) {
