@@ -100,10 +100,12 @@ func (n *installation) replaceAll(t *testing.T, ordinal int) {
 	}
 }
 
-// drain moves what the shard west holds to other shards, and deletes it.
+// drain moves what the shard west holds to other shards, also homes of users, and deletes it.
 func (n *installation) drain(t *testing.T) {
 	n.kcp(t, "root", "patch", "workspace", "west", "--type=merge", `--patch={"spec":{"location":{"selector":{"matchLabels":null}}}}`)
-	hosttest.During(t, n.users(t, hosttest.NoneFails), n.disturbance(t, "the shard west is drained and deleted", func() {
+	homes := n.newHomes(t, "west")
+	users := append(n.users(t, hosttest.NoneFails), homes.users(t, homes.there(t))...)
+	hosttest.During(t, users, n.disturbance(t, "the shard west is drained and deleted", func() {
 		n.Kubectl(t, "patch", "shard", "west", "--type=merge", `--patch={"spec":{"drain":true}}`)
 		n.Kubectl(t, "wait", "--for=condition=Drained", "shard/west", "--timeout=5m")
 		n.Kubectl(t, "delete", "shard", "west", "--timeout=3m")
@@ -111,6 +113,10 @@ func (n *installation) drain(t *testing.T) {
 		n.parts = slices.DeleteFunc(n.parts, func(part string) bool { return strings.Contains(part, "west") })
 	}))
 	n.serves(t)
+	homes.serve(t)
+	if left := homes.there(t); len(left) > 0 {
+		t.Errorf("by their records, the shard west still holds %v", left)
+	}
 }
 
 // rotate replaces the key of every authority of the installation, as docs/operations.md describes.

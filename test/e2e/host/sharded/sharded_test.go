@@ -90,8 +90,14 @@ func (n *installation) begin(t *testing.T, manifest string) {
 // kcp runs kubectl in a workspace of the installation, on the node, and returns its output.
 func (n *installation) kcp(t *testing.T, workspace string, args ...string) string {
 	t.Helper()
+	return n.as(t, n.kubeconfig, workspace, args...)
+}
+
+// as is kcp with the kubeconfig of a user.
+func (n *installation) as(t *testing.T, kubeconfig, workspace string, args ...string) string {
+	t.Helper()
 	server := "--server=https://public-front-proxy." + n.Name + ".svc.cluster.local:" + n.port + "/clusters/" + workspace
-	return host.OnNode(t, n.kubeconfig, append([]string{"--context=internal", server}, args...)...)
+	return host.OnNode(t, kubeconfig, append([]string{"--context=internal", server}, args...)...)
 }
 
 // workspace is on the shard of its name.
@@ -105,11 +111,17 @@ func (n *installation) spread(t *testing.T) {
 	for _, shard := range []string{"root", "east", "west"} {
 		n.apply(t, "root", strings.ReplaceAll(workspace, "NAME", shard))
 		n.kcp(t, "root", "wait", "--for=jsonpath={.status.phase}=Ready", "workspace/"+shard, "--timeout=1m")
-		shards.Insert(n.kcp(t, "root", "get", "workspace", shard, `--output=jsonpath={.metadata.annotations.internal\.tenancy\.kcp\.io/shard}`))
+		shards.Insert(n.holder(t, shard))
 	}
 	if len(shards) != 3 {
 		t.Errorf("the workspaces are on %v", sets.List(shards))
 	}
+}
+
+// holder returns the shard of a workspace in root, as records name it.
+func (n *installation) holder(t *testing.T, workspace string) string {
+	t.Helper()
+	return n.kcp(t, "root", "get", "workspace", workspace, `--output=jsonpath={.metadata.annotations.internal\.tenancy\.kcp\.io/shard}`)
 }
 
 // apply applies a manifest to a workspace.
