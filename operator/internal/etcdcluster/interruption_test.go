@@ -24,12 +24,14 @@ import (
 // eachWay lets a cluster be looked after by an operator that goes on, and by operators of which each ends at a write: before it, or after it.
 func withAndWithoutInterruptions(t *testing.T, test func(*testing.T, *testCluster)) {
 	t.Parallel()
-	for way, begun := range map[string]map[string]int{"by one operator": nil, "by operators that end at each write": {}} {
+	for way, deaths := range map[string]*operatortest.Deaths{"by one operator": nil, "by operators that end at each write": operatortest.NewDeaths()} {
 		t.Run(way, func(t *testing.T) {
 			r := newTestCluster(t, 1)
-			r.begun = begun
-			test(t, r)
-			for what, times := range begun {
+			r.deaths = deaths
+			if test(t, r); deaths == nil {
+				return
+			}
+			for what, times := range deaths.Begun {
 				if times < 2 {
 					t.Errorf("no operator ended after %s", what)
 				}

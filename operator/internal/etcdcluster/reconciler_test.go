@@ -29,7 +29,7 @@ import (
 type testCluster struct {
 	*host
 	reconciler *Reconciler
-	begun      map[string]int // what operators have begun to write that end at it. Nil: they go on
+	deaths     *operatortest.Deaths // nil: operators do not end
 }
 
 func newTestCluster(t *testing.T, members int32) *testCluster {
@@ -58,11 +58,11 @@ func (r *testCluster) step() ctrl.Result {
 	r.t.Helper()
 	r.advanceHost("x")
 	next := *r.reconciler
-	if r.begun != nil {
-		next.Client = r.Mortal(r.begun)
+	if r.deaths != nil {
+		next.Client = r.deaths.Next().Client(r.Cluster)
 	}
 	result, err := next.Reconcile(r.t.Context(), ctrl.Request{NamespacedName: operatortest.Key("x")})
-	if r.begun == nil || !errors.Is(err, operatortest.ErrEnded) {
+	if r.deaths == nil || !errors.Is(err, operatortest.ErrEnded) {
 		r.must(err)
 	}
 	return result

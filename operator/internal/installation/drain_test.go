@@ -8,8 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -22,6 +24,10 @@ import (
 func (r *registry) Shards(context.Context, kcpaccess.Credentials) ([]corev1alpha1.Shard, error) {
 	east := corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
 	east.Status.Conditions = []corev1alpha1.Condition{{Type: corev1alpha1.ShardReady, Status: metav1.ConditionTrue}}
+	if one := resource.MustParse("1"); r.full {
+		east.Status.Capacity = corev1.ResourceList{corev1alpha1.ResourceLogicalClusters: one}
+		east.Status.Used = east.Status.Capacity
+	}
 	return []corev1alpha1.Shard{east}, nil
 }
 
@@ -48,6 +54,9 @@ func (r *registry) Migrations(context.Context, kcpaccess.Credentials) ([]migrati
 func (r *registry) Move(_ context.Context, _ kcpaccess.Credentials, name string, labels map[string]string, cluster, destination string) error {
 	if r.migrations == nil {
 		r.migrations = map[string]migrationv1alpha1.LogicalClusterMigration{}
+	}
+	if _, begun := r.migrations[name]; begun {
+		return r.moveErr
 	}
 	m := migrationv1alpha1.LogicalClusterMigration{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	m.Spec = migrationv1alpha1.LogicalClusterMigrationSpec{LogicalCluster: cluster, DestinationShard: destination}

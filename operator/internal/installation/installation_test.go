@@ -186,6 +186,9 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 	sameEtcd.Spec.Etcd = *further("east").Spec.Etcd.DeepCopy()
 	ownPrefix.Spec.Etcd = *further("east").Spec.Etcd.DeepCopy()
 	ownPrefix.Spec.Etcd.Prefix = "/west"
+	cacheInShard := cache("cache")
+	cacheInShard.Spec.Etcd = further("east").Spec.Etcd.DeepCopy()
+	cacheInShard.Spec.Etcd.Prefix = "/registry"
 	inRoot := further("west")
 	inRoot.Spec.Etcd = root("kcp").Spec.Etcd
 	withCache := func(name string) *v1alpha1.RootShard {
@@ -221,6 +224,8 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 			"spec.etcd: Shard east has its data in this etcd: set another prefix"},
 		{"two shards with one etcd and two prefixes", at(ownPrefix, 0), []client.Object{root("kcp"), at(further("east"), time.Hour)}, "", ""},
 		{"the first of two shards with one etcd", at(further("east"), time.Hour), []client.Object{root("kcp"), at(sameEtcd.DeepCopy(), 0)}, "", ""},
+		{"a cache server under the keys of a shard", at(cacheInShard, 0), []client.Object{root("kcp"), at(further("east"), time.Hour)},
+			"EtcdInUse", "spec.etcd: Shard east has its data in this etcd: set another prefix"},
 		{"a shard in the etcd of its root shard", at(inRoot, 0), []client.Object{at(root("kcp"), time.Hour)}, "EtcdInUse",
 			"spec.etcd: RootShard kcp has its data in this etcd: set another prefix"},
 		{"two front proxies with one address", at(proxy("public"), 0), []client.Object{root("kcp"), at(proxy("first"), time.Hour)}, "HostnameInUse",

@@ -27,6 +27,11 @@ type registry struct {
 	stays                           map[string]string
 	migrations                      map[string]migrationv1alpha1.LogicalClusterMigration
 	holdingsErr, moveErr, cancelErr error
+	// held is the number of logical clusters of a shard when it registers, and moved has the completed moves.
+	held  map[string]int64
+	moved []string
+	// full reports whether the shard east accepts no more logical clusters.
+	full bool
 }
 
 var shardResource = schema.GroupResource{Group: "core.kcp.io", Resource: "shards"}

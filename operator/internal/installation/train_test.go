@@ -44,8 +44,8 @@ func running(t *testing.T) *world {
 func (w *world) start(t *testing.T, name string) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, name, &appsv1.StatefulSet{})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name + "-0", Labels: set.Spec.Template.Labels,
-		UID: types.UID("uid-" + name)}, Spec: set.Spec.Template.Spec}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name + "-0", UID: types.UID("uid-" + name),
+		Labels: set.Spec.Template.Labels, Annotations: set.Spec.Template.Annotations}, Spec: set.Spec.Template.Spec}
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	if err := client.IgnoreNotFound(w.Delete(t.Context(), pod.DeepCopy())); err != nil {

@@ -49,7 +49,7 @@ func external() *v1alpha1.RootShard {
 type world struct {
 	*operatortest.Cluster
 	reconciler *rootshard.Reconciler
-	begun      map[string]int // started writes of operators that end at them; nil if operators do not end
+	deaths     *operatortest.Deaths // nil if operators do not end
 }
 
 func newWorld(objects ...client.Object) *world {
@@ -59,9 +59,9 @@ func newWorld(objects ...client.Object) *world {
 
 func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {
 	t.Helper()
-	for ended := w.begun != nil; ended; {
+	for ended := w.deaths != nil; ended; {
 		next := *w.reconciler
-		next.Client = w.Mortal(w.begun)
+		next.Client = w.deaths.Next().Client(w.Cluster)
 		_, err := next.Reconcile(t.Context(), ctrl.Request{NamespacedName: operatortest.Key("kcp")})
 		ended = errors.Is(err, operatortest.ErrEnded)
 	}

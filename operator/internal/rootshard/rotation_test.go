@@ -140,7 +140,7 @@ func TestAFormerAuthorityIsTrustedUntilItsBundleIsDeleted(t *testing.T) {
 	rs := external()
 	rs.Spec.ClientCABundleRef = &v1alpha1.LocalReference{Name: "more"}
 	w := newWorld(rs, secret("more", map[string][]byte{"tls.crt": operatortest.PEM("more")}))
-	w.begun = map[string]int{} // operators end at each write, and the next one continues
+	w.deaths = operatortest.NewDeaths() // operators end at each write, and the next one continues
 	w.settle(t)
 	trusts := func(when string, names ...string) {
 		t.Helper()
