@@ -170,13 +170,7 @@ func TestWhatTheSpecOfEveryKindNoLongerNamesIsRemoved(t *testing.T) {
 	}
 	w.settle(t)
 	trusted(false)
-	for _, name := range []string{"kcp-cache-client", "west-shard-cache-client", "east-shard-cache-client"} {
-		for _, object := range []client.Object{&certmanager.Certificate{}, &corev1.Secret{}} {
-			if err := w.Get(t.Context(), operatortest.Key(name), object); !apierrors.IsNotFound(err) {
-				t.Errorf("%T %s remains: %v", object, name, err)
-			}
-		}
-	}
+	w.leaves(t, false, "kcp-cache-client", "west-shard-cache-client", "east-shard-cache-client")
 }
 
 // D35: the operator trusts the root shard with another issuer of its certificate, to register shards and to bind roles.

@@ -20,8 +20,10 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// These tests are for known defects of other operators of kcp, in all kinds that run in pods. D… are their numbers in the list of defects;
-// tests that need an API server are in operator/e2e.
+// These tests are for known defects of other operators of kcp, in all kinds that run in pods. D… are their numbers in the list of defects.
+// Tests of definitions and admission (D1, D26, D27, D32) are in test/definitions, tests that need an API server (D1, D8, D9, D19, D21, D29)
+// in operator/e2e, and those of the chart (D22, D23) there, too. D10, D29 and D31 are also in TestOperatorsThatEndAtEachWriteLeaveTheSame.
+// D25 is true of every test here: neither the RootShard nor the CacheServer names an issuer.
 
 // workloads are the names of the workloads of everyKind.
 var workloads = []string{"cache-cache-server", "kcp-kcp", "east-shard-kcp", "west-shard-kcp", "views-virtual-workspace", "public-front-proxy"}
