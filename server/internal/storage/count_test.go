@@ -94,7 +94,7 @@ func TestVersionsReadsOnlyItsCluster(t *testing.T) {
 	}
 }
 
-// Deleting a logical cluster asks for some 65 resources. Nearly all are built in or have a Go type, and need one range each.
+// Deleting a logical cluster checks some 65 resources. Nearly all are built in or have a Go type, and need one range each.
 func TestResourcesThatNoDefinitionCanHaveAreReadInOneRange(t *testing.T) {
 	b := newSliceStorage(t).backend
 	configMapsOf(t, b)
