@@ -308,7 +308,7 @@ FUZZTIME ?= 30s
 fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/internal/location
 	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/internal/location
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/internal/crd/compat
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./internal/crd/compat
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/bodylimit
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/mount

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/kcplane/kcp/cli/internal/crd"
+	"github.com/kcplane/kcp/internal/crd"
 )
 
 // manifests are the output formats of commands that print manifests.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/kcplane/kcp/cli/internal/crd/compat"
+	"github.com/kcplane/kcp/internal/crd/compat"
 )
 
 // crdCompat returns the command that compares definitions.

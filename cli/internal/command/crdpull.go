@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/kcplane/kcp/cli/internal/crd/pull"
+	"github.com/kcplane/kcp/internal/crd/pull"
 )
 
 // crdPull returns the command that reads definitions from a cluster.

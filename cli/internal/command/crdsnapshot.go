@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
-	"github.com/kcplane/kcp/cli/internal/crd/snapshot"
+	"github.com/kcplane/kcp/internal/crd/snapshot"
 )
 
 // crdSnapshot returns the command that converts definitions to schemas.

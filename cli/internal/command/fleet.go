@@ -28,7 +28,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
-	"github.com/kcplane/kcp/cli/internal/crd/pull"
+	"github.com/kcplane/kcp/internal/crd/pull"
 	"github.com/kcplane/kcp/cli/internal/fleet"
 )
 

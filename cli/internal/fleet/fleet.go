@@ -20,7 +20,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
-	"github.com/kcplane/kcp/cli/internal/crd/snapshot"
+	"github.com/kcplane/kcp/internal/crd/snapshot"
 	"github.com/kcplane/kcp/cli/internal/manifests"
 )
 

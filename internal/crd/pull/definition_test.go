@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/openapi3"
 	"k8s.io/utils/ptr"
 
-	"github.com/kcplane/kcp/cli/internal/crd"
+	"github.com/kcplane/kcp/internal/crd"
 )
 
 // kubernetes is the directory of the OpenAPI documents in the source of Kubernetes.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/openapi3"
 	"k8s.io/client-go/rest"
 
-	"github.com/kcplane/kcp/cli/internal/crd"
+	"github.com/kcplane/kcp/internal/crd"
 )
 
 // Cluster is the cluster to pull definitions from.

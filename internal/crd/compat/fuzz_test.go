@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcplane/kcp/cli/internal/crd"
+	"github.com/kcplane/kcp/internal/crd"
 )
 
 // server handles objects of one definition like an API server.
@@ -88,7 +88,11 @@ func (n *tally) try(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	first, second := newServer(t, existing), newServer(t, updated)
-	if len(result.Findings) == 0 {
+	different, err := CompareObjects(existing, updated, "v1")
+	if err != nil || (len(result.Findings) == 0 && len(different) > 0) {
+		t.Fatalf("seed %d: the definitions are compatible, but not their objects: %v: %v", seed, different, err)
+	}
+	if len(different) == 0 {
 		n.compatible++
 		for range 10 {
 			object := r.widget(&one)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kcplane/kcp/cli/internal/crd"
+	"github.com/kcplane/kcp/internal/crd"
 )
 
 // approval is the value of the annotation that API servers require on definitions in groups of Kubernetes.

@@ -101,3 +101,27 @@ func conversion(spec *apiextensionsv1.CustomResourceDefinitionSpec) (*apisv1alph
 	}
 	return result, nil
 }
+
+// Definition returns the definition that a schema describes, without webhooks.
+func Definition(s *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.CustomResourceDefinition, error) {
+	d := &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Spec.Names.Plural + "." + cmp.Or(s.Spec.Group, "core"), Annotations: s.Annotations},
+		Spec:       apiextensionsv1.CustomResourceDefinitionSpec{Group: s.Spec.Group, Names: s.Spec.Names, Scope: s.Spec.Scope},
+	}
+	for i := range s.Spec.Versions {
+		from := &s.Spec.Versions[i]
+		schema := &apiextensionsv1.JSONSchemaProps{}
+		if err := json.Unmarshal(from.Schema.Raw, schema); err != nil {
+			return nil, fmt.Errorf("version %s: %w", from.Name, err)
+		}
+		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: from.Name, Served: from.Served, Storage: from.Storage, Deprecated: from.Deprecated, DeprecationWarning: from.DeprecationWarning,
+			Schema:                   &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+			Subresources:             from.Subresources.DeepCopy(),
+			AdditionalPrinterColumns: from.AdditionalPrinterColumns,
+			SelectableFields:         from.SelectableFields,
+		})
+	}
+	return d, nil
+}

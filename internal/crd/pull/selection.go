@@ -2,6 +2,7 @@ package pull
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,7 +131,20 @@ func lookUp(all []*resource, name string) (*resource, error) {
 			return nil, fmt.Errorf("resource name %q is ambiguous: use one of %s", name, strings.Join(texts(found), ", "))
 		}
 	}
-	return nil, fmt.Errorf("the cluster serves no resource %q; run kubectl api-resources to list them", name)
+	return nil, notServedError(name)
+}
+
+// notServedError is the error for a name that no resource has.
+type notServedError string
+
+func (name notServedError) Error() string {
+	return fmt.Sprintf("the cluster serves no resource %q; run kubectl api-resources to list them", string(name))
+}
+
+// IsNotServed reports whether Pull failed because the cluster serves no resource of a name.
+func IsNotServed(err error) bool {
+	var e notServedError
+	return errors.As(err, &e)
 }
 
 // texts returns the sorted names of resources.
