@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -11,11 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/tunnel"
-	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/stream"
 )
 
 // serveTunnel keeps the tunnel of the cluster open until ctx ends. Through it, the fleet reads pods and connects to them, in the namespaces
@@ -23,19 +25,19 @@ import (
 func (s *syncer) serveTunnel(ctx context.Context) {
 	handler, err := s.podHandler()
 	if err != nil {
-		ctrl.Log.Error(err, "Pods are not served")
+		klog.Background().Error(err, "Pods are not served")
 		return
 	}
 	fleet := rest.CopyConfig(s.fleetConfig)
 	fleet.NextProtos = []string{"http/1.1"} // which can be upgraded
 	transport, err := rest.TransportFor(fleet)
 	if err != nil {
-		ctrl.Log.Error(err, "Pods are not served")
+		klog.Background().Error(err, "Pods are not served")
 		return
 	}
 	for ctx.Err() == nil {
 		if err := tunnel.Run(ctx, transport, s.options.URL+"/tunnel", handler); err != nil && ctx.Err() == nil {
-			ctrl.Log.Info("The tunnel ended, opening another one", "error", err.Error())
+			klog.Background().Info("The tunnel ended, opening another one", "error", err.Error())
 		}
 		sleep(ctx, pause)
 	}
@@ -62,17 +64,17 @@ func (s *syncer) podHandler() (http.Handler, error) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			to, err := s.podPath(r)
 			if err != nil {
-				virtual.Fail(w, r, err)
+				fail(w, err)
 				return
 			}
 			proxy := httputil.ReverseProxy{
 				Transport: transport, FlushInterval: -1,
 				Rewrite: func(out *httputil.ProxyRequest) {
 					out.Out.URL = &url.URL{Scheme: host.Scheme, Host: host.Host, Path: to, RawQuery: r.URL.RawQuery}
-					out.Out.Host, out.Out.Header = "", virtual.StreamHeader(out.Out.Header)
+					out.Out.Host, out.Out.Header = "", stream.Header(out.Out.Header)
 				},
-				ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-					virtual.Fail(w, r, apierrors.NewServiceUnavailable(err.Error()))
+				ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+					fail(w, apierrors.NewServiceUnavailable(err.Error()))
 				},
 			}
 			proxy.ServeHTTP(w, r)
@@ -85,6 +87,19 @@ func (s *syncer) podHandler() (http.Handler, error) {
 		mux.HandleFunc(method+" /assignments/{assignment}/api/v1/pods/{pod}/{subresource}", forward(upgrading))
 	}
 	return mux, nil
+}
+
+// fail responds with an error.
+func fail(w http.ResponseWriter, err error) {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	status := known.Status()
+	status.Kind, status.APIVersion = "Status", "v1"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(status) // the client may be away
 }
 
 // podPath returns the path at the API server of the cluster for a request through the tunnel.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcplane/kcp/fleet/internal/tunnel"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/stream"
 )
 
 // maxErrorBytes of the body of an error are read.
@@ -61,7 +62,7 @@ func (p *Pods) stream(w http.ResponseWriter, r *http.Request, info *request.Requ
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(out *httputil.ProxyRequest) {
-			out.Out.URL, out.Out.Host, out.Out.Header = to, "", virtual.StreamHeader(out.Out.Header)
+			out.Out.URL, out.Out.Host, out.Out.Header = to, "", stream.Header(out.Out.Header)
 		},
 		ModifyResponse: func(response *http.Response) error { return checked(response) },
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { virtual.Fail(w, r, unreachable(s, err)) },

@@ -18,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/stream"
 )
 
 const (
@@ -81,7 +82,7 @@ func (e *Endpoints) Forward(w http.ResponseWriter, r *http.Request, at *url.URL,
 
 // header returns the header of a forwarded request. out has the headers of the request r that a proxy passes on.
 func header(out http.Header, r *http.Request) http.Header {
-	sent := virtual.StreamHeader(out)
+	sent := stream.Header(out)
 	sent["User-Agent"] = []string{"kcp"}
 	sent[customresources.HopsHeader] = []string{strconv.Itoa(customresources.Hops(r.Context()) + 1)}
 	var protocols []string
