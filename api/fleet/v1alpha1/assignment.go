@@ -1,6 +1,10 @@
 package v1alpha1
 
 import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -83,6 +87,19 @@ func (s *Share) Of(n int64) int64 {
 		return n
 	}
 	return (s.Offset+s.Weight)*n/s.Total - s.Offset*n/s.Total
+}
+
+// OfRequests returns the part of what pods request together, rounded up.
+func (s *Share) OfRequests(list corev1.ResourceList) corev1.ResourceList {
+	if s == nil {
+		return list
+	}
+	part := corev1.ResourceList{}
+	for name, quantity := range list {
+		milli := math.Ceil(float64(quantity.MilliValue()) / float64(s.Total) * float64(s.Weight))
+		part[name] = *resource.NewMilliQuantity(int64(min(milli, math.MaxInt64/2)), quantity.Format)
+	}
+	return part
 }
 
 // AssignmentStatus is what the agent reports.

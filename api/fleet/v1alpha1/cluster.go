@@ -58,7 +58,8 @@ type ClusterSpec struct {
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 	// ApprovedKey is the SHA-256 fingerprint of the public key to which the fleet issues the first certificate of the agent, as in
-	// status.requestedKey. Further certificates are issued to the holder of a valid one.
+	// status.requestedKey. Further certificates are issued to the holder of a valid one. If it changes or is removed, this certificate and
+	// those that were issued to its holder are refused.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[0-9a-f]{64}$`
@@ -92,7 +93,21 @@ type ClusterStatus struct {
 	// Capacity is the sum of what the nodes of the cluster can allocate to pods.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxProperties:=64
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Requested is the sum of what the pods on the nodes of the cluster request. The agent reports it once in a minute.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties:=64
+	Requested corev1.ResourceList `json:"requested,omitempty"`
+	// Resources are the exported resources, with whether the cluster accepts all objects that workspaces may have of them.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=group
+	// +listMapKey=resource
+	// +kubebuilder:validation:MaxItems:=500
+	Resources []ClusterResource `json:"resources,omitempty"`
 	// Request is a certificate signing request of the agent, in PEM.
 	//
 	// +optional
@@ -107,6 +122,51 @@ type ClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength:=65536
 	Certificate string `json:"certificate,omitempty"`
+}
+
+// ResourceState says whether a cluster accepts the objects of a resource.
+//
+// +kubebuilder:validation:Enum=Accepted;Incompatible
+type ResourceState string
+
+// States of a resource on a cluster.
+const (
+	// ResourceAccepted is the state if each object that is valid in workspaces is valid on the cluster, and means the same there.
+	ResourceAccepted ResourceState = "Accepted"
+	// ResourceIncompatible is the state if some are not. Namespaces with objects of the resource do not run on the cluster.
+	ResourceIncompatible ResourceState = "Incompatible"
+)
+
+// ClusterResource compares the exported schema of a resource with that of a cluster.
+type ClusterResource struct {
+	// Group of the resource; empty for the core group.
+	//
+	// +optional
+	// +kubebuilder:default:=""
+	// +kubebuilder:validation:MaxLength:=253
+	Group string `json:"group"`
+	// Resource is the plural name.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength:=63
+	Resource string `json:"resource"`
+	// Schema is the name of the APIResourceSchema.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength:=317
+	Schema string `json:"schema"`
+	// +required
+	State ResourceState `json:"state"`
+	// Field is the path of the first difference in objects, or empty if it is not about a field.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength:=512
+	Field string `json:"field,omitempty"`
+	// Message describes the first difference.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength:=1024
+	Message string `json:"message,omitempty"`
 }
 
 // ClusterList is a list of Clusters.

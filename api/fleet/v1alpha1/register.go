@@ -15,6 +15,8 @@ const (
 	// Namespace is where the fleet has objects of its own. In the workspace of the provider: the service accounts of the controller and of
 	// the agents, and the Leases of the agents. On a cluster: the agent with its certificate.
 	Namespace = "kcp-fleet"
+	// NamespaceRole is the ClusterRole on a cluster that its agent binds to itself in the namespaces that it creates.
+	NamespaceRole = "kcp-fleet-namespace"
 )
 
 var (

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/identity"
@@ -24,7 +24,11 @@ import (
 const secretName = "kcp-fleet-agent-"
 
 // credential is the key and certificate of the agent. They are in a Secret on the cluster, so that another pod continues with them.
-type credential struct{ agent *Agent }
+type credential struct {
+	agent *Agent
+	// refused is true after the fleet has refused the certificate, because the agent was replaced.
+	refused bool
+}
 
 // obtain returns a configuration with a valid certificate, and the time to renew it. It waits until the first request is approved.
 func (c *credential) obtain(ctx context.Context) (*rest.Config, time.Time, error) {
@@ -32,12 +36,16 @@ func (c *credential) obtain(ctx context.Context) (*rest.Config, time.Time, error
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	if renewal, ok := renewalOf(secret); ok {
+	renewal, ok := renewalOf(secret)
+	refused := c.refused
+	c.refused = false // if there is no token for another certificate, the present one is tried again
+	if ok && !refused {
 		config := c.with(secret)
 		if time.Now().Before(renewal) {
 			return config, renewal, nil
 		}
 		if err := c.request(ctx, config, secret); err != nil {
+			c.refused = isRefused(err)
 			return nil, time.Time{}, fmt.Errorf("renewing the certificate: %w", err)
 		}
 	} else {
@@ -51,12 +59,14 @@ func (c *credential) obtain(ctx context.Context) (*rest.Config, time.Time, error
 			return nil, time.Time{}, fmt.Errorf("requesting the first certificate: %w", err)
 		}
 	}
-	renewal, ok := renewalOf(secret)
-	if !ok {
+	if renewal, ok = renewalOf(secret); !ok {
 		return nil, time.Time{}, fmt.Errorf("the fleet issued a certificate that is not valid")
 	}
 	return c.with(secret), renewal, nil
 }
+
+// isRefused reports whether the fleet does not accept the certificate.
+func isRefused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // renewalOf returns when two thirds of the lifetime of a certificate are over. ok is false without a certificate that is valid now.
 func renewalOf(secret *corev1.Secret) (at time.Time, ok bool) {
@@ -128,7 +138,7 @@ func (c *credential) request(ctx context.Context, config *rest.Config, secret *c
 			return c.store(ctx, secret)
 		}
 		if fingerprint, err := identity.Fingerprint(request); err == nil && !told {
-			ctrl.Log.Info("Waiting for the approval of the certificate", "key", fingerprint)
+			klog.Background().Info("Waiting for the approval of the certificate", "key", fingerprint)
 			told = true
 		}
 		sleep(ctx, pause)

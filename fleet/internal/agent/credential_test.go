@@ -34,7 +34,7 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if received.Status.Request != i.cluster.Status.Request {
-			certificate, err := i.authority.Issue("east", received.Status.Request, time.Now())
+			certificate, err := i.authority.Issue("east", "k", received.Status.Request, time.Now())
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return

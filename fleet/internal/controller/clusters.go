@@ -3,10 +3,13 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,6 +28,7 @@ type clusterReconciler struct {
 	mu        sync.Mutex           // guards all below, which have names of Clusters as keys
 	seen      map[string]heartbeat // the last heartbeats
 	scheduled map[string]string    // the states on which the last decisions depend
+	rooms     map[string]string    // what was free
 }
 
 // heartbeat is the last renewal of a Lease, with the time of this process at which it was seen: clocks of clusters may differ.
@@ -37,7 +41,7 @@ func (f *fleet) addClusters(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).Named("clusters").For(&v1alpha1.Cluster{}).
 		WithOptions(controller.Options{RateLimiter: loop.RateLimiter[ctrl.Request]()}).
 		Watches(&coordinationv1.Lease{}, &handler.EnqueueRequestForObject{}).
-		Complete(&clusterReconciler{fleet: f, seen: map[string]heartbeat{}, scheduled: map[string]string{}})
+		Complete(&clusterReconciler{fleet: f, seen: map[string]heartbeat{}, scheduled: map[string]string{}, rooms: map[string]string{}})
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -46,9 +50,11 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	key := client.ObjectKey{Name: request.Name}
 	if err := r.provider.Get(ctx, key, cluster); err != nil {
 		r.forget(request.Name)
+		r.sessions.keep(request.Name, "")
 		r.reschedule(ctx)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.sessions.keep(cluster.Name, cluster.Spec.ApprovedKey)
 	lease := &coordinationv1.Lease{}
 	err := r.provider.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: cluster.Name}, lease)
 	if client.IgnoreNotFound(err) != nil {
@@ -71,6 +77,11 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	if r.differs(cluster, condition.Status) {
 		r.reschedule(ctx)
 	}
+	if r.hasOtherRoom(cluster) {
+		for _, n := range r.problems.withoutCluster() {
+			r.queue.Add(n)
+		}
+	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
@@ -78,11 +89,27 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 // the condition yet, which triggers the next call.
 func (r *clusterReconciler) differs(cluster *v1alpha1.Cluster, ready metav1.ConditionStatus) bool {
 	cached := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
-	state := fmt.Sprint(cluster.UID, cluster.Generation, cluster.Labels, cluster.DeletionTimestamp, ready, cached)
+	state := fmt.Sprint(cluster.UID, cluster.Generation, cluster.Labels, cluster.DeletionTimestamp, ready, cached, cluster.Status.Resources)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.scheduled[cluster.Name] = state }()
 	return r.scheduled[cluster.Name] != state
+}
+
+// hasOtherRoom reports whether what is free has changed since the last call, and remembers it. Only namespaces without a cluster depend on
+// it: all others stay where they are.
+func (r *clusterReconciler) hasOtherRoom(cluster *v1alpha1.Cluster) bool {
+	room := ""
+	for _, list := range []corev1.ResourceList{cluster.Status.Capacity, cluster.Status.Requested} {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			quantity := list[name]
+			room += fmt.Sprint(name, "=", quantity.String(), ",")
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer func() { r.rooms[cluster.Name] = room }()
+	return r.rooms[cluster.Name] != room
 }
 
 func (r *clusterReconciler) forget(name string) {
@@ -90,6 +117,7 @@ func (r *clusterReconciler) forget(name string) {
 	defer r.mu.Unlock()
 	delete(r.seen, name)
 	delete(r.scheduled, name)
+	delete(r.rooms, name)
 }
 
 // readiness returns the condition Ready, and the time until it may change.
@@ -128,7 +156,7 @@ func (r *clusterReconciler) issue(cluster *v1alpha1.Cluster) (bool, error) {
 	if err != nil || fingerprint != cluster.Spec.ApprovedKey {
 		return false, err
 	}
-	status.Certificate, err = r.authority.Issue(cluster.Name, status.Request, time.Now())
+	status.Certificate, err = r.authority.Issue(cluster.Name, fingerprint, status.Request, time.Now())
 	return err == nil, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +24,9 @@ var (
 	scheduled = kind{v1alpha1.PlacementScheduled, "Scheduled", "all namespaces have a cluster"}
 	applied   = kind{v1alpha1.PlacementApplied, "Applied", "the clusters have accepted all objects"}
 )
+
+// noClusterFits is the reason of the condition Scheduled if a namespace has no cluster that fits.
+const noClusterFits = "NoClusterFits"
 
 // problem is why a condition is False. The zero value is none.
 type problem struct{ reason, message string }
@@ -74,6 +78,23 @@ func (p *problems) has(s subject, what string) bool {
 	defer p.mu.Unlock()
 	_, ok := p.found[s][what]
 	return ok
+}
+
+// withoutCluster returns the namespaces that no cluster fits.
+func (p *problems) withoutCluster() (list []feed.Namespace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s, entries := range p.found {
+		if s.condition != scheduled.condition {
+			continue
+		}
+		for what, e := range entries {
+			if e.reason == noClusterFits {
+				list = append(list, feed.Namespace{Endpoint: s.endpoint, Workspace: s.workspace, Name: strings.TrimSuffix(what, "/")})
+			}
+		}
+	}
+	return list
 }
 
 // first returns the first problem of a placement by the name of the namespace or object.

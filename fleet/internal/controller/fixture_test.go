@@ -70,7 +70,7 @@ func install(t testing.TB, provider, user []client.Object) *installed {
 		}).Build()
 	f := &fleet{
 		provider: fake.NewClientBuilder().WithScheme(scheme).WithObjects(provider...).WithStatusSubresource(statuses...).Build(),
-		shards:   newShards(), moves: newTurns(60), problems: newProblems(), options: Options{Lost: time.Minute, MovesPerMinute: 60},
+		shards:   newShards(), moves: newTurns(60), problems: newProblems(), sessions: &sessions{}, options: Options{Lost: time.Minute, MovesPerMinute: 60},
 		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(1, nil)

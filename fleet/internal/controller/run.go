@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,7 +74,10 @@ type fleet struct {
 	moves     *turns
 	problems  *problems
 	tunnels   *tunnel.Tunnels
+	sessions  *sessions
 	pods      *pods.Pods
+	// schemas are those that the export has.
+	schemas atomic.Pointer[exported]
 
 	// queue has the namespaces to decide on, and reported the objects whose status to write.
 	queue    workqueue.TypedRateLimitingInterface[feed.Namespace]
@@ -120,7 +124,7 @@ func Run(ctx context.Context, options Options) error {
 	}
 	f := &fleet{
 		options: options, config: config, provider: manager.GetClient(), shards: newShards(), moves: newTurns(options.MovesPerMinute),
-		problems: newProblems(), tunnels: &tunnel.Tunnels{},
+		problems: newProblems(), tunnels: &tunnel.Tunnels{}, sessions: &sessions{},
 		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
@@ -169,12 +173,19 @@ func (f *fleet) serve(ctx context.Context, uncached client.Client) error {
 	if err != nil {
 		return err
 	}
-	views.tunnels = f.tunnels
+	views.tunnels, views.sessions, views.approvedKey, views.schemas = f.tunnels, f.sessions, f.approvedKey, f.schemas.Load
 	p, err := program.New(f.options.Program)
 	if err != nil {
 		return err
 	}
 	return p.Run(ctx, virtual.Views{"fleet": views.find, "fleet-pods": f.pods.Find})
+}
+
+// approvedKey returns the approved key of a Cluster, or "".
+func (f *fleet) approvedKey(ctx context.Context, name string) (string, error) {
+	cluster := &v1alpha1.Cluster{}
+	err := f.provider.Get(ctx, client.ObjectKey{Name: name}, cluster)
+	return cluster.Spec.ApprovedKey, client.IgnoreNotFound(err)
 }
 
 // ensureAuthority creates the authority of the agents if there is none, and trusts its certificates.
@@ -213,21 +224,24 @@ func (f *fleet) followShards(ctx context.Context, uncached client.Client) error 
 	stop, ended := context.CancelFunc(func() {}), make(chan struct{})
 	close(ended)
 	for ctx.Err() == nil {
-		exported, err := exportedResources(ctx, uncached)
+		present, schemas, err := exportedResources(ctx, uncached)
+		if err == nil {
+			err = f.publish(schemas)
+		}
 		switch {
 		case err != nil:
 			ctrl.Log.Info("Reading the APIExport failed, trying again", "error", err.Error())
-		case running == nil || !slices.Equal(exported, running):
+		case running == nil || !slices.Equal(present, running):
 			stop()
 			<-ended
 			var following context.Context
 			following, stop = context.WithCancel(ctx)
-			running, ended = exported, make(chan struct{})
+			running, ended = present, make(chan struct{})
 			go func() {
 				defer close(ended)
 				err := workspaces.Follow(following, f.config, workspaces.Export(v1alpha1.Export), ctrl.Options{
 					Scheme: f.provider.Scheme(), Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
-				}, func(m ctrl.Manager) error { return m.Add(&shard{fleet: f, manager: m, resources: exported}) })
+				}, func(m ctrl.Manager) error { return m.Add(&shard{fleet: f, manager: m, resources: present}) })
 				if err != nil && following.Err() == nil {
 					ctrl.Log.Error(err, "Watching workspaces failed")
 				}
@@ -244,11 +258,13 @@ func (f *fleet) followShards(ctx context.Context, uncached client.Client) error 
 }
 
 // exportedResources returns what the fleet runs on clusters: the namespaced resources of its export, and ConfigMaps and Secrets.
-func exportedResources(ctx context.Context, c client.Client) ([]resource, error) {
+// It also returns the schemas of those that the export has.
+func exportedResources(ctx context.Context, c client.Client) ([]resource, []apisv1alpha1.APIResourceSchema, error) {
 	e := &apisv1alpha2.APIExport{}
 	if err := c.Get(ctx, client.ObjectKey{Name: v1alpha1.Export}, e); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	var schemas []apisv1alpha1.APIResourceSchema
 	list := []resource{
 		{GVR: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap"},
 		{GVR: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret"},
@@ -259,8 +275,9 @@ func exportedResources(ctx context.Context, c client.Client) ([]resource, error)
 		}
 		schema := &apisv1alpha1.APIResourceSchema{}
 		if err := c.Get(ctx, client.ObjectKey{Name: r.Schema}, schema); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		schemas = append(schemas, *schema)
 		for _, version := range schema.Spec.Versions {
 			if version.Storage && !strings.EqualFold(string(schema.Spec.Scope), "Cluster") {
 				gvr := resource{Kind: schema.Spec.Names.Kind}
@@ -269,5 +286,5 @@ func exportedResources(ctx context.Context, c client.Client) ([]resource, error)
 			}
 		}
 	}
-	return list, nil
+	return list, schemas, nil
 }

@@ -78,14 +78,15 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	}
 	snapshot := placement.Snapshot{
 		Key: n.Workspace + "/" + n.Name, Clusters: list.Items, Assignments: f.index.Assignments(n), BoundClaim: f.index.BoundClaim(n),
-		Now: time.Now(),
+		Expected: f.index.Expected(), Now: time.Now(),
 	}
+	snapshot.Requests, snapshot.Resources = f.index.Demand(n)
 	if selected != nil {
 		snapshot.Placement = &selected.Spec
 	}
 	d, err := placement.Decide(snapshot)
 	if err != nil {
-		return 0, s.report(ctx, scheduled, n, "", selected, problem{"NoClusterFits", err.Error()})
+		return 0, s.report(ctx, scheduled, n, "", selected, problem{noClusterFits, err.Error()})
 	}
 	if !d.Moves {
 		f.moves.forget(n)
@@ -98,7 +99,7 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	found := problem{}
 	switch {
 	case d.Unscheduled != "":
-		found = problem{"NoClusterFits", d.Unscheduled}
+		found = problem{noClusterFits, d.Unscheduled}
 	case d.Pinned != "":
 		found = problem{"VolumeBound", d.Pinned}
 	}

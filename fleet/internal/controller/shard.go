@@ -132,10 +132,9 @@ func (s *shard) changed(ctx context.Context, r resource, u *unstructured.Unstruc
 		}
 		u = nil
 	}
-	bound := s.fleet.index.BoundClaim(n)
-	s.fleet.index.SetObject(n, key, u)
+	decisive := s.fleet.index.SetObject(n, key, u)
 	s.fleet.reported.Add(object{n, key})
-	if s.fleet.index.BoundClaim(n) != bound {
+	if decisive || s.fleet.problems.has(subject{n.Endpoint, n.Workspace, scheduled.condition}, n.Name+"/") {
 		s.fleet.queue.Add(n)
 	}
 }

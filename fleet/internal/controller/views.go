@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
@@ -42,6 +43,11 @@ type views struct {
 	authority *identity.Authority
 	handler   http.Handler
 	tunnels   *tunnel.Tunnels
+	sessions  *sessions
+	// approvedKey returns the approved key of a Cluster, or "".
+	approvedKey func(ctx context.Context, cluster string) (string, error)
+	// schemas returns the exported schemas, or nil while they are not known.
+	schemas func() *exported
 }
 
 // clusterKey is the key of the name of the cluster of a request.
@@ -102,21 +108,30 @@ type view struct {
 }
 
 // Authorize allows the agent everything in its own view, and refuses all others. Before it has a certificate, it may request one.
-func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	key, err := v.approvedKey(ctx, v.cluster)
+	if err != nil {
+		return authorizer.DecisionDeny, "", err
+	}
 	switch {
-	case identity.IsAgent(a.GetUser(), v.cluster):
+	case identity.IsAgent(a.GetUser(), v.cluster, key):
 		if a.GetResource() == "leases" && a.GetNamespace() != v1alpha1.Namespace {
 			return authorizer.DecisionDeny, "the Lease of the agent is in the namespace " + v1alpha1.Namespace, nil
 		}
 		return authorizer.DecisionAllow, "", nil
-	case identity.IsBootstrap(a.GetUser(), string(v.provider), v.cluster):
+	case v.isBootstrap(a.GetUser()):
 		ownCluster := a.GetAPIGroup() == v1alpha1.SchemeGroupVersion.Group && a.GetResource() == "clusters"
-		if (!a.IsResourceRequest() && a.GetPath() != tunnelPath) || ownCluster {
+		isDiscovery := !a.IsResourceRequest() && a.GetPath() != tunnelPath && a.GetPath() != schemasPath
+		if isDiscovery || ownCluster {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionDeny, "the agent has no certificate yet: approve its request", nil
 	}
-	return authorizer.DecisionDeny, "only the agent of the cluster may use its view", nil
+	return authorizer.DecisionDeny, "only the agent of the cluster may use its view, with a certificate for its approved key", nil
+}
+
+func (v view) isBootstrap(u user.Info) bool {
+	return identity.IsBootstrap(u, string(v.provider), v.cluster)
 }
 
 // Home returns the workspace of the provider, in which bootstrap tokens are reviewed.
@@ -125,8 +140,18 @@ func (v view) Home() logicalcluster.Name { return v.provider }
 // Serve serves the resources of the view.
 func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
 	ctx := context.WithValue(logicalcluster.WithName(r.Context(), v.provider), clusterKey{}, v.cluster)
+	ctx, end, err := v.session(ctx)
+	if err != nil {
+		virtual.Fail(w, r, err)
+		return
+	}
+	defer end()
 	if r.URL.Path == tunnelPath {
 		v.serveTunnel(w, r.WithContext(ctx))
+		return
+	}
+	if r.URL.Path == schemasPath {
+		v.serveSchemas(w, r.WithContext(ctx))
 		return
 	}
 	v.handler.ServeHTTP(w, r.WithContext(ctx))
@@ -216,10 +241,11 @@ func (c certified) Update(ctx context.Context, u *unstructured.Unstructured, opt
 	if status == nil {
 		status = map[string]any{}
 	}
-	user, _ := request.UserFrom(ctx)
-	isAgent := user != nil && identity.IsAgent(user, c.name)
+	approved, _, _ := unstructured.NestedString(stored.Object, "spec", "approvedKey")
+	who, _ := request.UserFrom(ctx)
+	isAgent := who != nil && identity.IsAgent(who, c.name, approved)
 	if isAgent {
-		for _, field := range []string{"version", "capacity"} {
+		for _, field := range []string{"version", "capacity", "requested", "resources"} {
 			if value, ok := reported[field]; ok {
 				status[field] = value
 			}
@@ -227,7 +253,7 @@ func (c certified) Update(ctx context.Context, u *unstructured.Unstructured, opt
 	}
 	former, _ := status["request"].(string)
 	if wanted, _ := reported["request"].(string); wanted != "" && wanted != former {
-		if err := c.requested(status, wanted, isAgent); err != nil {
+		if err := c.requested(status, wanted, approved, isAgent); err != nil {
 			return nil, err
 		}
 	}
@@ -237,7 +263,7 @@ func (c certified) Update(ctx context.Context, u *unstructured.Unstructured, opt
 
 // requested sets a new certificate signing request. An agent with a certificate receives the next one at once. Everybody else waits
 // for the approval, and cannot replace the request of an agent that has a certificate.
-func (c certified) requested(status map[string]any, wanted string, isAgent bool) error {
+func (c certified) requested(status map[string]any, wanted, approved string, isAgent bool) error {
 	fingerprint, err := identity.Fingerprint(wanted)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -249,7 +275,7 @@ func (c certified) requested(status map[string]any, wanted string, isAgent bool)
 	}
 	status["request"], status["requestedKey"] = wanted, fingerprint
 	if isAgent {
-		if status["certificate"], err = c.views.authority.Issue(c.name, wanted, time.Now()); err != nil {
+		if status["certificate"], err = c.views.authority.Issue(c.name, approved, wanted, time.Now()); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,6 +38,8 @@ type content struct {
 	used   map[string]int
 	// bound are the names of the PersistentVolumeClaims whose volumes can be used on one cluster only.
 	bound map[string]bool
+	// demand is what the objects require of a cluster.
+	demand demand
 }
 
 // Report is the state of an object on one cluster.
@@ -58,6 +61,8 @@ type Index struct {
 	feeds    map[string]*Feed
 	// synced are the endpoints of which the index has all objects.
 	synced map[string]bool
+	// expected are the requests of copies that are not ready, by cluster.
+	expected map[string]corev1.ResourceList
 	// first is the resource version at which the feeds begin. It is higher than those of former processes.
 	first uint64
 	// ready is true when the index has all Assignments.
@@ -68,7 +73,7 @@ type Index struct {
 func NewIndex(first uint64, changed func(Namespace, Key)) *Index {
 	return &Index{
 		changed: changed, namespaces: map[Namespace]*content{}, assigned: map[string]Namespace{}, feeds: map[string]*Feed{},
-		synced: map[string]bool{}, first: first,
+		synced: map[string]bool{}, expected: map[string]corev1.ResourceList{}, first: first,
 	}
 }
 
@@ -96,6 +101,7 @@ func (x *Index) at(n Namespace) *content {
 			refers:      map[Key]map[string]bool{},
 			used:        map[string]int{},
 			bound:       map[string]bool{},
+			demand:      newDemand(),
 		}
 		x.namespaces[n] = c
 	}
@@ -108,11 +114,19 @@ func (x *Index) tidy(n Namespace) {
 	}
 }
 
-// SetObject adds or replaces an object, which nothing may change afterwards. A nil object removes it.
-func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructured) {
+// SetObject adds or replaces an object, which nothing may change afterwards. A nil object removes it. It reports whether the clusters that
+// the namespace may run on may be others now.
+func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructured) (decisive bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.at(n)
+	former := c.firstBound()
+	decisive = c.demand.count(key, c.objects[key] != nil, object != nil)
+	if list := requests(key, object); len(list)+len(c.demand.requests[key]) > 0 {
+		x.account(c, -1)
+		c.demand.set(key, list)
+		x.account(c, 1)
+	}
 	c.objects[key] = object
 	if object == nil {
 		delete(c.objects, key)
@@ -129,7 +143,9 @@ func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructure
 			x.project(c, cluster, key)
 		}
 	}
+	decisive = decisive || c.firstBound() != former
 	x.tidy(n)
+	return decisive
 }
 
 // SetAssignment adds or replaces an Assignment. It reports whether the statuses that the workspace shows may be others now.
@@ -143,7 +159,9 @@ func (x *Index) SetAssignment(a *v1alpha1.Assignment) bool {
 	x.assigned[a.Name] = n
 	c := x.at(n)
 	former := c.assignments[a.Spec.Cluster]
+	x.account(c, -1)
 	c.assignments[a.Spec.Cluster] = a
+	x.account(c, 1)
 	if former != nil && former.UID == a.UID && equality.Semantic.DeepEqual(former.Spec, a.Spec) {
 		return former.Status.Phase != a.Status.Phase // a report of the agent changes nothing that it sees
 	}
@@ -169,7 +187,9 @@ func (x *Index) remove(n Namespace, cluster string) {
 	for name, w := range f.items[c.assignments[cluster].Name] {
 		f.set(name, w.key, nil)
 	}
+	x.account(c, -1)
 	delete(c.assignments, cluster)
+	x.account(c, 1)
 	for _, reports := range c.reports {
 		delete(reports, cluster)
 	}
@@ -194,14 +214,19 @@ func (x *Index) Assignments(n Namespace) (list []v1alpha1.Assignment) {
 }
 
 // BoundClaim returns the first PersistentVolumeClaim of a namespace by name whose volume can be used on one cluster only, or "".
-func (x *Index) BoundClaim(n Namespace) (first string) {
+func (x *Index) BoundClaim(n Namespace) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if c := x.namespaces[n]; c != nil {
-		for name := range c.bound {
-			if first == "" || name < first {
-				first = name
-			}
+		return c.firstBound()
+	}
+	return ""
+}
+
+func (c *content) firstBound() (first string) {
+	for name := range c.bound {
+		if first == "" || name < first {
+			first = name
 		}
 	}
 	return first

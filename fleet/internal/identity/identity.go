@@ -30,6 +30,7 @@ const (
 	Group = "fleet:agents"
 
 	userPrefix      = "fleet:cluster:"
+	keyPrefix       = "fleet:key:"
 	bootstrapPrefix = "system:serviceaccount:" + v1alpha1.Namespace + ":"
 	// lifetime of a certificate of an agent.
 	lifetime = 7 * 24 * time.Hour
@@ -39,9 +40,12 @@ const (
 	skew = 5 * time.Minute
 )
 
-// IsAgent reports whether a user has a certificate as the agent of a cluster.
-func IsAgent(u user.Info, cluster string) bool {
-	return u.GetName() == userPrefix+cluster && slices.Contains(u.GetGroups(), Group)
+// IsAgent reports whether a user has a certificate as the agent of a cluster, whose first key is the approved one. Without an approved
+// key, no user is the agent.
+func IsAgent(u user.Info, cluster, approvedKey string) bool {
+	groups := u.GetGroups()
+	return u.GetName() == userPrefix+cluster && slices.Contains(groups, Group) &&
+		approvedKey != "" && slices.Contains(groups, keyPrefix+approvedKey)
 }
 
 // IsBootstrap reports whether a user is the service account of the provider with which the agent of a cluster requests its first
@@ -146,8 +150,9 @@ func IsFor(certificate, request string) bool {
 	return err == nil && fingerprint == hex.EncodeToString(sum[:])
 }
 
-// Issue returns a certificate for the agent of a cluster, in PEM. It takes nothing but the public key from the request.
-func (a *Authority) Issue(cluster, request string, now time.Time) (string, error) {
+// Issue returns a certificate for the agent of a cluster, in PEM. It takes nothing but the public key from the request. The certificate is
+// valid while the Cluster has the approved key: that of the first certificate, with which this one was requested.
+func (a *Authority) Issue(cluster, approvedKey, request string, now time.Time) (string, error) {
 	parsed, _, err := parseRequest(request)
 	if err != nil {
 		return "", err
@@ -157,7 +162,7 @@ func (a *Authority) Issue(cluster, request string, now time.Time) (string, error
 		return "", err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: userPrefix + cluster, Organization: []string{Group}},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: userPrefix + cluster, Organization: []string{Group, keyPrefix + approvedKey}},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(lifetime), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

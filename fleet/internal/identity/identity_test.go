@@ -18,15 +18,20 @@ func TestOnlyTheAgentOfAClusterIsItsAgent(t *testing.T) {
 		user user.DefaultInfo
 		want bool
 	}{
-		"the agent":            {user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{Group}}, true},
-		"another agent":        {user.DefaultInfo{Name: "fleet:cluster:west", Groups: []string{Group}}, false},
-		"a user of that name":  {user.DefaultInfo{Name: "fleet:cluster:east"}, false},
-		"a service account":    {user.DefaultInfo{Name: "system:serviceaccount:kcp-fleet:east", Groups: []string{Group}}, false},
-		"an agent of no known": {user.DefaultInfo{Name: "fleet:cluster:", Groups: []string{Group}}, false},
+		"the agent":                 {user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{Group, "fleet:key:k"}}, true},
+		"an agent with another key": {user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{Group, "fleet:key:former"}}, false},
+		"an agent without a key":    {user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{Group}}, false},
+		"another agent":             {user.DefaultInfo{Name: "fleet:cluster:west", Groups: []string{Group, "fleet:key:k"}}, false},
+		"a user of that name":       {user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{"fleet:key:k"}}, false},
+		"a service account":         {user.DefaultInfo{Name: "system:serviceaccount:kcp-fleet:east", Groups: []string{Group, "fleet:key:k"}}, false},
+		"an agent of no known":      {user.DefaultInfo{Name: "fleet:cluster:", Groups: []string{Group, "fleet:key:k"}}, false},
 	} {
-		if got := IsAgent(&test.user, "east"); got != test.want {
+		if got := IsAgent(&test.user, "east", "k"); got != test.want {
 			t.Errorf("%s: got %t", name, got)
 		}
+	}
+	if IsAgent(&user.DefaultInfo{Name: "fleet:cluster:east", Groups: []string{Group, "fleet:key:"}}, "east", "") {
+		t.Error("without an approved key, a user is the agent")
 	}
 	account := func(cluster ...string) user.Info {
 		return &user.DefaultInfo{Name: "system:serviceaccount:kcp-fleet:east", Extra: map[string][]string{logicalcluster.UserExtraKey: cluster}}
@@ -59,7 +64,7 @@ func TestCertificatesNameTheClusterAndNotWhatTheRequestAsksFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := authority.Issue("east", string(request), now)
+	issued, err := authority.Issue("east", "k", string(request), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +77,13 @@ func TestCertificatesNameTheClusterAndNotWhatTheRequestAsksFor(t *testing.T) {
 	if _, err := parsed.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
-	if parsed.Subject.String() != "CN=fleet:cluster:east,O=fleet:agents" || parsed.IsCA {
+	if parsed.Subject.String() != "CN=fleet:cluster:east,O=fleet:key:k+O=fleet:agents" || parsed.IsCA {
 		t.Errorf("the certificate is for %s", parsed.Subject)
 	}
 	if !IsFor(issued, string(request)) {
 		t.Error("the certificate is not for the key of its request")
 	}
-	if _, err := authority.Issue("east", "-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----", now); err == nil {
+	if _, err := authority.Issue("east", "k", "-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----", now); err == nil {
 		t.Error("an invalid request is accepted")
 	}
 }

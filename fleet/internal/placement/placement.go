@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 )
@@ -31,7 +32,12 @@ type Snapshot struct {
 	// BoundClaim is a PersistentVolumeClaim of the namespace that is bound to a volume of one cluster, or empty. Its content does not move:
 	// a copy that has been ready stays on its cluster.
 	BoundClaim string
-	Now        time.Time
+	// Requests is what the pods of the namespace request together, and Resources are those of its objects.
+	Requests  corev1.ResourceList
+	Resources []schema.GroupResource
+	// Expected is what pods will request on each cluster, and are not part of what its agent reports.
+	Expected map[string]corev1.ResourceList
+	Now      time.Time
 }
 
 // Decision is what to change.
@@ -184,7 +190,8 @@ func (s Snapshot) candidates(current map[string]*v1alpha1.Assignment, d *Decisio
 		}
 		return s.compare(a, b)
 	})
-	slices.SortFunc(c.accept, s.compare)
+	slices.SortFunc(c.accept, s.compareRoom)
+	s.leaveOutFull(&c)
 	slices.Sort(c.refused)
 	return c, nil
 }
@@ -308,12 +315,12 @@ func (s Snapshot) refuses(cluster *v1alpha1.Cluster) string {
 			return "has the taint " + taint.Key
 		}
 	}
-	return ""
+	return s.incompatible(cluster)
 }
 
 // mayStay reports whether a cluster may keep an assignment, and for how long if that is limited.
 func (s Snapshot) mayStay(cluster *v1alpha1.Cluster) (bool, time.Duration) {
-	if cluster.Spec.Drain || cluster.DeletionTimestamp != nil {
+	if cluster.Spec.Drain || cluster.DeletionTimestamp != nil || s.incompatible(cluster) != "" {
 		return false, 0
 	}
 	for _, taint := range cluster.Spec.Taints {

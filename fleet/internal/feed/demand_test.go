@@ -1,0 +1,110 @@
+package feed
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/api/fleet/v1alpha1"
+)
+
+// requesting returns a Deployment whose pods request processors.
+func requesting(name string, replicas int64, cpu string) *unstructured.Unstructured {
+	u := deployment(name, "")
+	container := map[string]any{"name": "c", "resources": map[string]any{"requests": map[string]any{"cpu": cpu}}}
+	u.Object["spec"] = map[string]any{"replicas": replicas, "template": map[string]any{"spec": map[string]any{"containers": []any{container}}}}
+	return u
+}
+
+func cpuOf(list corev1.ResourceList) string {
+	quantity := list[corev1.ResourceCPU]
+	return quantity.String()
+}
+
+func TestTheDemandOfANamespaceIsThatOfItsPods(t *testing.T) {
+	x := newTestIndex()
+	web, other := Key{deployments, "web"}, Key{deployments, "other"}
+	for i, step := range []struct {
+		key       Key
+		object    *unstructured.Unstructured
+		cpu       string
+		resources int
+		decisive  bool
+	}{
+		{web, requesting("web", 3, "500m"), "1500m", 1, true},
+		{other, requesting("other", 1, "2"), "3500m", 1, false},
+		{Key{configMapsV1, "m"}, configMap("m", "v"), "3500m", 2, true},
+		{web, requesting("web", 1, "500m"), "2500m", 2, false},
+		{web, requesting("web", -1, "500m"), "2", 2, false},
+		{web, requesting("web", 1, "a lot"), "2", 2, false},
+		{other, nil, "0", 2, false},
+		{web, nil, "0", 1, true},
+	} {
+		decisive := x.SetObject(home, step.key, step.object)
+		sum, resources := x.Demand(home)
+		if cpuOf(sum) != step.cpu || len(resources) != step.resources || decisive != step.decisive {
+			t.Errorf("step %d: %s of processors, resources %v, decisive %t", i, cpuOf(sum), resources, decisive)
+		}
+	}
+}
+
+func TestCopiesThatAreNotReadyAreExpectedToRequestMore(t *testing.T) {
+	x := newTestIndex()
+	want := func(what, east, west string) {
+		t.Helper()
+		if got := x.Expected(); cpuOf(got["east"]) != east || cpuOf(got["west"]) != west {
+			t.Errorf("%s: expected %v", what, got)
+		}
+	}
+	half := func(a *v1alpha1.Assignment) { a.Spec.Share = &v1alpha1.Share{Weight: 1, Total: 2} }
+	ready := func(a *v1alpha1.Assignment) { a.Status.Phase = v1alpha1.AssignmentReady }
+	x.SetObject(home, Key{deployments, "web"}, requesting("web", 4, "1"))
+	want("without assignments", "0", "0")
+	x.SetAssignment(assignment(home, "east"))
+	want("all replicas", "4", "0")
+	x.SetAssignment(assignment(home, "east", half))
+	x.SetAssignment(assignment(home, "west", half))
+	want("half of the replicas", "2", "2")
+	x.SetObject(home, Key{deployments, "web"}, requesting("web", 3, "1"))
+	want("after a change", "1500m", "1500m")
+	x.SetAssignment(assignment(home, "east", half, ready))
+	want("when east is ready", "0", "1500m")
+	x.SetAssignment(assignment(home, "west", half, func(a *v1alpha1.Assignment) { a.Spec.Draining = true }))
+	want("when west drains", "0", "0")
+	x.SetAssignment(assignment(home, "east", half))
+	x.RemoveAssignment(assignment(home, "east", half))
+	want("when east is removed", "0", "0")
+	if len(x.expected) > 0 {
+		t.Errorf("an idle index has %v", x.expected)
+	}
+}
+
+func TestPodsWithTooManyResourcesCountAsNone(t *testing.T) {
+	u := requesting("web", 1, "1")
+	requests := map[string]any{}
+	for n := range mostRequests + 1 {
+		requests[fmt.Sprint("example.com/r", n)] = "1"
+	}
+	container := map[string]any{"name": "c", "resources": map[string]any{"requests": requests}}
+	u.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}}
+	x := newTestIndex()
+	x.SetObject(home, Key{deployments, "web"}, u)
+	if sum, _ := x.Demand(home); len(sum) > 0 {
+		t.Errorf("the demand has %d resources", len(sum))
+	}
+}
+
+func TestOnlyResourcesWithPodsHaveADemand(t *testing.T) {
+	u := requesting("web", 1, "1")
+	for resourceName, want := range map[string]string{"deployments": "1", "widgets": "0"} {
+		key := Key{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resourceName}, "web"}
+		got := requests(key, u)[corev1.ResourceCPU]
+		if got.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("%s: %s", resourceName, got.String())
+		}
+	}
+}
