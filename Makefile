@@ -115,7 +115,8 @@ images: ## Pack the images of a release for ARCHS into bin/images, and print the
 	done
 	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp:$(VERSION)=/kcp $(BIN)/linux-{arch}/kcp=/kcp
 	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-operator:$(VERSION)=/kcp-operator $(BIN)/linux-{arch}/kcp-operator=/kcp-operator
-	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-fleet:$(VERSION)=/kcp-fleet $(BIN)/linux-{arch}/kcp-fleet=/kcp-fleet
+	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-fleet:$(VERSION)=/kcp-fleet $(BIN)/linux-{arch}/kcp-fleet=/kcp-fleet \
+		$(BIN)/linux-{arch}/kcp-fleet-agent=/kcp-fleet-agent
 	$(LAYOUT)=$(ETCD_VERSION) -image $(REPOSITORY)/etcd:$(ETCD_VERSION)=/etcd \
 		$(BIN)/linux-{arch}/etcd-member=/etcd $(BIN)/linux-{arch}/etcd-snapshot=/etcd-snapshot
 	$(LAYOUT)=$(ETCD_BEFORE) -image $(REPOSITORY)/etcd:$(ETCD_BEFORE)=/etcd \

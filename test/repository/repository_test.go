@@ -127,6 +127,7 @@ func packages(t *testing.T) (list []goPackage) {
 func TestPackagesImportDownwardOnly(t *testing.T) {
 	forbidden := map[string][]string{
 		"api":      {""},
+		"internal": {"server", "operator", "cli", "client", "fleet", "test"},
 		"server":   {"operator", "cli", "client", "fleet", "test", "api/fleet"},
 		"operator": {"server", "cli", "client", "fleet", "test", "api/fleet"},
 		"cli":      {"server", "operator", "client", "fleet", "test"},
@@ -215,7 +216,7 @@ func TestGroupsOfTheServerAreImportedInOrder(t *testing.T) {
 
 // Other repositories may import these packages of the server and none of the operator and the plugins, but for programs.
 func TestTheRestIsInternal(t *testing.T) {
-	public := []string{"server", "server/cmd", "server/options", "server/logicalcluster", "server/virtual", "server/virtual/program", "server/virtual/resources",
+	public := []string{"server", "server/cmd", "server/options", "server/logicalcluster", "server/virtual", "server/virtual/program", "server/virtual/resources", "server/virtual/stream",
 		"operator", "operator/cmd", "operator/e2e"}
 	for _, p := range packages(t) {
 		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
@@ -235,6 +236,7 @@ func TestProgramsBringAlongWhatImagesLack(t *testing.T) {
 	for program, needed := range map[string][]string{
 		"./server/cmd/kcp":             {timeZones, authorities},
 		"./fleet/cmd/kcp-fleet":        {authorities},
+		"./fleet/cmd/kcp-fleet-agent":  {authorities},
 		"./operator/cmd/kcp-operator":  {timeZones},
 		"./operator/cmd/etcd-snapshot": {authorities},
 	} {

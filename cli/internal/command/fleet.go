@@ -28,8 +28,8 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
-	"github.com/kcplane/kcp/internal/crd/pull"
 	"github.com/kcplane/kcp/cli/internal/fleet"
+	"github.com/kcplane/kcp/internal/crd/pull"
 )
 
 var fleetClusters = v1alpha1.SchemeGroupVersion.WithResource("clusters")
@@ -143,11 +143,16 @@ log of the agent, or pass that one with --key.`,
 				return missing(cmd.Context(), objects, err)
 			}
 			requested, _, _ := unstructured.NestedString(u.Object, "status", "requestedKey")
+			approved, _, _ := unstructured.NestedString(u.Object, "spec", "approvedKey")
+			certificate, _, _ := unstructured.NestedString(u.Object, "status", "certificate")
 			switch {
 			case requested == "":
 				return fmt.Errorf("the agent of cluster %q has not requested a certificate yet", args[0])
 			case key != "" && key != requested:
 				return fmt.Errorf("the agent of cluster %q requests a certificate for the key %s, not for %s", args[0], requested, key)
+			case certificate != "" && approved != "" && approved != requested:
+				return fmt.Errorf("the agent of cluster %q has a certificate already, and renews it itself; to replace the agent, "+
+					"run kubectl kcp fleet join --replace", args[0])
 			}
 			patch := fmt.Sprintf(`{"spec":{"approvedKey":%q}}`, requested)
 			if err = patchCluster(cmd.Context(), objects, args[0], patch); err != nil {
@@ -174,7 +179,7 @@ func fleetImage() string {
 type fleetJoin struct {
 	url, caFile, image string
 	labels             map[string]string
-	replace            bool
+	replace, update    bool
 }
 
 func (s *session) fleetJoin(invocation string) *cobra.Command {
@@ -184,7 +189,9 @@ func (s *session) fleetJoin(invocation string) *cobra.Command {
 		Short: "Attach a cluster, and print the manifest of its agent",
 		Args:  cobra.ExactArgs(1),
 		Long: `Create a Cluster, and print the manifest of its agent, which you apply to the cluster. The manifest has a token that is valid for
-one hour. With it the agent can only request a certificate, which you approve.`,
+one hour. With it the agent can only request a certificate, which you approve.
+
+After an import, run the command again with --update, and apply the manifest: the agent needs permissions for the resource.`,
 		Example: examples(invocation, `
 			%[1]s join east --url https://fleet.example.com:6444 --ca-file fleet.crt | kubectl --kubeconfig east.kubeconfig apply -f -`),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -194,7 +201,8 @@ one hour. With it the agent can only request a certificate, which you approve.`,
 	cmd.Flags().StringVar(&j.caFile, "ca-file", "", "File with the certificate authority of that URL")
 	cmd.Flags().StringVar(&j.image, "image", fleetImage(), "Image of the agent")
 	cmd.Flags().StringToStringVar(&j.labels, "labels", nil, "Labels of the Cluster, which placements select by")
-	cmd.Flags().BoolVar(&j.replace, "replace", false, "Allow a new agent to request a certificate, although the cluster has one")
+	cmd.Flags().BoolVar(&j.update, "update", false, "Print the manifest for a cluster that is attached already, whose agent keeps its certificate")
+	cmd.Flags().BoolVar(&j.replace, "replace", false, "End the certificate of the cluster's agent, and allow a new agent to request one")
 	return cmd
 }
 
@@ -227,12 +235,16 @@ func (s *session) join(ctx context.Context, name string, j fleetJoin) error {
 	cluster.SetLabels(j.labels)
 	_, err = objects.Resource(fleetClusters).Create(ctx, cluster, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsAlreadyExists(err) && !j.replace:
-		return fmt.Errorf("%w: to replace its agent, add --replace", err)
+	case apierrors.IsAlreadyExists(err) && !j.replace && !j.update:
+		return fmt.Errorf("%w: to print the manifest of its agent again, add --update; to replace its agent, add --replace", err)
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return err
 	}
 	if j.replace {
+		// Without an approved key, the certificates of the former agent are not valid.
+		if err := patchCluster(ctx, objects, name, `{"spec":{"approvedKey":null}}`); err != nil {
+			return err
+		}
 		patch := `{"status":{"request":null,"requestedKey":null,"certificate":null}}`
 		if err := patchCluster(ctx, objects, name, patch, "status"); err != nil {
 			return err

@@ -20,8 +20,8 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
-	"github.com/kcplane/kcp/internal/crd/snapshot"
 	"github.com/kcplane/kcp/cli/internal/manifests"
+	"github.com/kcplane/kcp/internal/crd/snapshot"
 )
 
 //go:embed provider.yaml
@@ -115,7 +115,7 @@ type Agent struct {
 
 // Manifest returns what to apply to the cluster.
 func (a Agent) Manifest() (string, error) {
-	a.Resources = append(slices.Clone(a.Resources), schema.GroupResource{Resource: "configmaps"}, schema.GroupResource{Resource: "secrets"})
+	a.Resources = append(slices.Clone(a.Resources), schema.GroupResource{Resource: "configmaps"})
 	slices.SortFunc(a.Resources, func(x, y schema.GroupResource) int { return strings.Compare(x.String(), y.String()) })
 	a.Resources = slices.Compact(a.Resources)
 	indent := func(text string) string { return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") }

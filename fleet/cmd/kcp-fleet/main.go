@@ -1,4 +1,4 @@
-// Command kcp-fleet runs objects of workspaces on attached Kubernetes clusters: the controller beside kcp, and the agent on each cluster.
+// Command kcp-fleet runs objects of workspaces on attached Kubernetes clusters: it is the controller beside kcp.
 package main
 
 import (
@@ -11,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // images have no certificate authorities
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/kcplane/kcp/fleet/internal/agent"
+	"github.com/kcplane/kcp/fleet/internal/comparison"
 	"github.com/kcplane/kcp/fleet/internal/controller"
 	"github.com/kcplane/kcp/server/virtual/program"
 )
@@ -26,7 +27,7 @@ func main() {
 	root := &cobra.Command{
 		Use: "kcp-fleet", Short: "Run objects of workspaces on attached Kubernetes clusters", SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(controllerCommand(), agentCommand())
+	root.AddCommand(controllerCommand(), compareCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -63,32 +64,19 @@ func controllerCommand() *cobra.Command {
 	return cmd
 }
 
-func agentCommand() *cobra.Command {
-	options := agent.Options{}
+func compareCommand() *cobra.Command {
+	var kubeconfig string
 	cmd := &cobra.Command{
-		Use: "agent", Short: "Run on this cluster what the fleet assigns to it", Args: cobra.NoArgs,
+		Use: "compare", Short: "Compare the exported schemas in the input with those of a cluster; the agent runs this",
+		Args: cobra.NoArgs, Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if options.Cluster == "" || options.URL == "" {
-				return fmt.Errorf("--cluster and --fleet-url are required")
-			}
-			host, err := os.Hostname()
+			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 			if err != nil {
-				return err
+				return fmt.Errorf("--kubeconfig: %w", err)
 			}
-			options.Holder = fmt.Sprintf("%s-%d", host, os.Getpid())
-			return agent.Run(cmd.Context(), options)
+			return comparison.Run(cmd.Context(), config, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&options.Cluster, "cluster", "", "Name of the Cluster in the workspace of the fleet.")
-	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "Kubeconfig file of the cluster. Defaults to the service account of the pod.")
-	flags.StringVar(
-		&options.URL,
-		"fleet-url",
-		"",
-		"URL of the view of the cluster, such as https://fleet.example.com:6444/services/fleet/<cluster>.",
-	)
-	flags.StringVar(&options.CAFile, "fleet-ca-file", "", "File with the certificate authority of the fleet. Defaults to those of the system.")
-	flags.StringVar(&options.TokenFile, "bootstrap-token-file", "", "File with the token for the first certificate.")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig file of the cluster. Defaults to the service account of the pod.")
 	return cmd
 }

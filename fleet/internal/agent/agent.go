@@ -9,9 +9,7 @@ import (
 	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -21,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/retry"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 )
@@ -77,7 +75,7 @@ func Run(ctx context.Context, options Options) error {
 	a.credential = &credential{agent: a}
 	for ctx.Err() == nil {
 		if err := a.session(ctx); err != nil && ctx.Err() == nil {
-			ctrl.Log.Info("The session with the fleet ended, starting another one", "error", err.Error())
+			klog.Background().Info("The session with the fleet ended, starting another one", "error", err.Error())
 		}
 		sleep(ctx, pause)
 	}
@@ -104,6 +102,7 @@ func (a *Agent) session(ctx context.Context) error {
 		return err
 	}
 	if err := a.report(ctx, fleet); err != nil {
+		a.credential.refused = isRefused(err)
 		return fmt.Errorf("reporting the version of the cluster: %w", err)
 	}
 	leaseClient, err := kubernetes.NewForConfig(config)
@@ -165,7 +164,10 @@ func (a *Agent) updateCluster(
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cluster); err != nil {
 			return err
 		}
-		change(&cluster.Status)
+		former := cluster.Status.DeepCopy()
+		if change(&cluster.Status); equality.Semantic.DeepEqual(former, &cluster.Status) {
+			return nil
+		}
 		if u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&cluster.Status); err != nil {
 			return err
 		}
@@ -177,34 +179,6 @@ func (a *Agent) updateCluster(
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(updated.Object, cluster)
 	})
 	return cluster, err
-}
-
-// report writes version and capacity of the cluster into the status of the Cluster.
-func (a *Agent) report(ctx context.Context, fleet dynamic.Interface) error {
-	version, err := a.local.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	nodes, err := a.local.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if apierrors.IsForbidden(err) {
-		nodes, err = &corev1.NodeList{}, nil // the capacity is only informative
-	}
-	if err != nil {
-		return err
-	}
-	capacity := corev1.ResourceList{}
-	for i := range nodes.Items {
-		for name, quantity := range nodes.Items[i].Status.Allocatable {
-			sum := capacity[name]
-			if sum.IsZero() {
-				sum = resource.Quantity{Format: quantity.Format}
-			}
-			sum.Add(quantity)
-			capacity[name] = sum
-		}
-	}
-	_, err = a.updateCluster(ctx, fleet, func(s *v1alpha1.ClusterStatus) { s.Version, s.Capacity = version.GitVersion, capacity })
-	return err
 }
 
 // token returns the bootstrap token.

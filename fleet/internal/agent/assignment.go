@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 )
@@ -161,7 +162,7 @@ func (s *syncer) clear(ctx context.Context, assignment string) (string, error) {
 			continue
 		}
 		if namespace.GetDeletionTimestamp() == nil {
-			ctrl.Log.Info("Deleting namespace", "namespace", namespace.GetName())
+			klog.Background().Info("Deleting namespace", "namespace", namespace.GetName())
 			uid := namespace.GetUID()
 			options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 			if err := s.local.CoreV1().Namespaces().Delete(ctx, namespace.GetName(), options); err != nil && !apierrors.IsNotFound(err) {
@@ -257,7 +258,7 @@ func (s *syncer) namespace(ctx context.Context, name string) (*corev1.Namespace,
 func (s *syncer) ensureMetadata(ctx context.Context, live *corev1.Namespace, level string, used *schema.GroupVersionResource) error {
 	resources := strings.FieldsFunc(live.Annotations[resourcesAnnotation], func(r rune) bool { return r == ',' })
 	if used != nil {
-		if text := used.Resource + "." + used.Version + "." + used.Group; !slices.Contains(resources, text) {
+		if text := resourceText(*used); !slices.Contains(resources, text) {
 			resources = append(resources, text)
 			slices.Sort(resources)
 		}
@@ -285,12 +286,13 @@ func defaultQuota() corev1.ResourceList {
 	}
 }
 
-// ensureGuards applies a ResourceQuota, and a NetworkPolicy that admits traffic from the same workspace namespace and from outside of the
-// namespaces of workspaces.
+// ensureGuards applies a RoleBinding for the agent, a ResourceQuota, and a NetworkPolicy that admits traffic from the same workspace
+// namespace and from outside of the namespaces of workspaces.
 func (s *syncer) ensureGuards(ctx context.Context, a *v1alpha1.Assignment, namespace string, quota corev1.ResourceList) error {
 	metadata := metav1.ObjectMeta{Name: guard, Namespace: namespace, Annotations: map[string]string{ownerAnnotation: s.owner(a.Name)}}
 	none := []metav1.LabelSelectorRequirement{{Key: v1alpha1.ClusterLabel, Operator: metav1.LabelSelectorOpDoesNotExist}}
 	for gvr, object := range map[schema.GroupVersionResource]any{
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"): s.access(metadata),
 		corev1.SchemeGroupVersion.WithResource("resourcequotas"): &corev1.ResourceQuota{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metadata, Spec: corev1.ResourceQuotaSpec{Hard: quota},
 		},
@@ -305,16 +307,21 @@ func (s *syncer) ensureGuards(ctx context.Context, a *v1alpha1.Assignment, names
 			},
 		},
 	} {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return err
-		}
-		delete(content, "status")
-		client := s.localAny.Resource(gvr).Namespace(namespace)
-		options := metav1.ApplyOptions{FieldManager: manager, Force: true}
-		if _, err := client.Apply(ctx, guard, &unstructured.Unstructured{Object: content}, options); err != nil {
+		if err := s.applyGuard(ctx, namespace, gvr, object); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// applyGuard applies one of the objects that limit what a namespace may do, or that allow the agent to work in it.
+func (s *syncer) applyGuard(ctx context.Context, namespace string, resource schema.GroupVersionResource, object any) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return err
+	}
+	delete(content, "status")
+	options := metav1.ApplyOptions{FieldManager: manager, Force: true}
+	_, err = s.localAny.Resource(resource).Namespace(namespace).Apply(ctx, guard, &unstructured.Unstructured{Object: content}, options)
+	return err
 }

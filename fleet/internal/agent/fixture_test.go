@@ -36,6 +36,7 @@ func start(t *testing.T, atFleet []runtime.Object, namespaces ...runtime.Object)
 	kinds := map[schema.GroupVersionResource]string{
 		workloadResource: "WorkloadList", assignmentResource: "AssignmentList", clusterResource: "ClusterList",
 		namespaceResource: "NamespaceList", configMaps: "ConfigMapList", deployments: "DeploymentList", widgets: "WidgetList",
+		secretResource: "SecretList", {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}: "RoleBindingList",
 		{Version: "v1", Resource: "resourcequotas"}:                              "ResourceQuotaList",
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}: "NetworkPolicyList",
 	}

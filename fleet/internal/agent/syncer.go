@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/loop"
@@ -87,6 +87,7 @@ type syncer struct {
 
 	guards  guards
 	applied applied
+	secrets secrets
 	// patience is how long the first objects of a resource wait until the resource is watched.
 	patience time.Duration
 
@@ -133,8 +134,11 @@ func (s *syncer) run(ctx context.Context) error {
 	for range workers {
 		group.Go(func() { _ = loop.Work(ctx, s.queue, s.reconcile) })
 	}
+	group.Go(func() { s.keepReporting(ctx, s.fleet) })
+	group.Go(func() { s.keepListingSecrets(ctx) })
 	if s.fleetConfig != nil {
 		group.Go(func() { s.serveTunnel(ctx) })
+		group.Go(func() { s.keepComparing(ctx) })
 	}
 	<-ctx.Done()
 	s.queue.ShutDown()
@@ -170,6 +174,7 @@ func (s *syncer) follow(factory dynamicinformer.DynamicSharedInformerFactory) (s
 		s.namespaces: loop.Handler(func(u *unstructured.Unstructured, deleted bool) {
 			if deleted {
 				s.guards.forget(u.GetUID())
+				s.secrets.forget(u.GetName())
 			}
 			s.queue.Add(item{true, assignmentOf(u.GetLabels()[workloadLabel])})
 		}),
@@ -232,11 +237,12 @@ func (s *syncer) watchFormer(ctx context.Context) {
 		}
 		s.queue.Add(item{true, assignmentOf(namespace.GetLabels()[workloadLabel])})
 		for _, text := range resourcesOf(namespace) {
-			if resource, _ := schema.ParseResourceArg(text); resource != nil {
+			if resource, _ := schema.ParseResourceArg(text); resource != nil && *resource != secretResource {
 				former[*resource] = true
 			}
 		}
 	}
+	s.listSecrets(ctx)
 	var synced []cache.InformerSynced
 	for resource := range former {
 		if w, err := s.start(ctx, resource); err == nil {
@@ -246,7 +252,7 @@ func (s *syncer) watchFormer(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 5*s.patience)
 	defer cancel()
 	if !cache.WaitForCacheSync(limited.Done(), synced...) {
-		ctrl.Log.Info("Continuing without some resources that the agent has created objects of", "resources", fmt.Sprint(former))
+		klog.Background().Info("Continuing without some resources that the agent has created objects of", "resources", fmt.Sprint(former))
 	}
 }
 
@@ -298,6 +304,9 @@ func (s *syncer) existing(workload string) map[schema.GroupVersionResource][]*un
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[schema.GroupVersionResource][]*unstructured.Unstructured{}
+	if secret := s.secrets.at(workload); secret != nil {
+		found[secretResource] = []*unstructured.Unstructured{secret}
+	}
 	for resource, w := range s.watched {
 		objects, err := w.informer.GetIndexer().ByIndex(byWorkload, workload)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/csaupgrade"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 )
@@ -77,6 +77,9 @@ func (s *syncer) delete(
 	client := s.localAny.Resource(resource).Namespace(object.GetNamespace())
 	live, err := client.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		if resource == secretResource {
+			s.secrets.set(workload, nil)
+		}
 		return nil
 	}
 	if err != nil {
@@ -85,7 +88,7 @@ func (s *syncer) delete(
 	if !s.owns(live, workload) || live.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	ctrl.Log.Info("Deleting object", "resource", resource.Resource, "namespace", live.GetNamespace(), "name", live.GetName())
+	klog.Background().Info("Deleting object", "resource", resource.Resource, "namespace", live.GetNamespace(), "name", live.GetName())
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
 	err = client.Delete(
 		ctx,
@@ -93,7 +96,10 @@ func (s *syncer) delete(
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background},
 	)
 	if apierrors.IsNotFound(err) {
-		return nil
+		err = nil
+	}
+	if err == nil && resource == secretResource {
+		s.secrets.set(workload, nil)
 	}
 	return err
 }
@@ -117,7 +123,7 @@ func (s *syncer) apply(ctx context.Context, w *v1alpha1.Workload, a *v1alpha1.As
 	if err := s.ensureNamespace(ctx, a, &resource); err != nil {
 		return nil, err
 	}
-	if err := s.watch(ctx, resource); err != nil {
+	if err := s.know(ctx, resource, desired.GetNamespace()); err != nil {
 		return nil, err
 	}
 	wanted := fingerprint(desired)
@@ -139,7 +145,18 @@ func (s *syncer) apply(ctx context.Context, w *v1alpha1.Workload, a *v1alpha1.As
 		return nil, err
 	}
 	s.applied.remember(w.Name, wanted, live)
+	if resource == secretResource {
+		s.secrets.set(w.Name, live)
+	}
 	return statusOf(live, w.Spec.Generation), nil
+}
+
+// know makes sure that the agent knows the objects of a resource in a namespace, before it creates another one.
+func (s *syncer) know(ctx context.Context, resource schema.GroupVersionResource, namespace string) error {
+	if resource == secretResource {
+		return s.awaitAccess(ctx, namespace)
+	}
+	return s.watch(ctx, resource)
 }
 
 // update applies an object to the one that the agent created. The fields that it has created it with become fields that it applies, so

@@ -248,6 +248,8 @@ func (c certified) Update(ctx context.Context, u *unstructured.Unstructured, opt
 		for _, field := range []string{"version", "capacity", "requested", "resources"} {
 			if value, ok := reported[field]; ok {
 				status[field] = value
+			} else {
+				delete(status, field)
 			}
 		}
 	}

@@ -9,8 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -48,7 +47,7 @@ func Work[T comparable](
 			}
 		case ctx.Err() == nil:
 			if !apierrors.IsConflict(err) {
-				ctrl.Log.Info("Trying again", "object", fmt.Sprint(item), "error", err.Error())
+				klog.Background().Info("Trying again", "object", fmt.Sprint(item), "error", err.Error())
 			}
 			queue.AddRateLimited(item)
 		}
@@ -57,7 +56,7 @@ func Work[T comparable](
 }
 
 // Handler returns a handler that calls changed with each object, also with the last known state of a deleted one.
-func Handler[T client.Object](changed func(object T, deleted bool)) cache.ResourceEventHandler {
+func Handler[T any](changed func(object T, deleted bool)) cache.ResourceEventHandler {
 	call := func(o any, deleted bool) {
 		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = unknown.Obj

@@ -256,7 +256,6 @@ func (f *fleet) isolatesAgents(t *testing.T) {
 	w := f.workspace(t, on("east"))
 	w.Apply(t, web)
 	f.waitForCopies(t, w, "web", "east")
-	workloads := v1alpha1.SchemeGroupVersion.WithResource("workloads")
 	own, err := f.as(t, "east", "east").Resource(workloads).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(own.Items) == 0 {
 		t.Fatalf("the agent of east sees %d workloads: %v", len(own.Items), err)
@@ -315,7 +314,6 @@ func (f *fleet) limitsBootstrap(t *testing.T) {
 		}
 		return client
 	}
-	workloads := v1alpha1.SchemeGroupVersion.WithResource("workloads")
 	east := view("east", string(token))
 	if _, err := east.Resource(workloads).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("listing workloads with a bootstrap token: %v", err)

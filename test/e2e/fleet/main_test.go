@@ -213,7 +213,11 @@ func (f *fleet) caFile() string { return f.ca }
 func (f *fleet) begin(name string, args ...string) *kcptest.Process {
 	t := f.t
 	t.Helper()
-	p, err := kcptest.BeginProcess(name, filepath.Join(f.dir, name+".log"), "kcp-fleet", args...)
+	program := "kcp-fleet"
+	if args[0] == "agent" {
+		program, args = "kcp-fleet-agent", args[1:]
+	}
+	p, err := kcptest.BeginProcess(name, filepath.Join(f.dir, name+".log"), program, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -31,14 +32,20 @@ const (
 	mostIdle = 60 << 20
 )
 
-// memory returns the anonymous memory of a process in bytes. The pages of the program file do not count: the kernel can drop them.
-func memory(p *kcptest.Process) (int64, error) {
+// Fields of the memory of a process: all of it, and the part without pages of the program file, which the kernel can drop.
+const (
+	resident  = "VmRSS:"
+	anonymous = "RssAnon:"
+)
+
+// memory returns a field of the memory of a process in bytes.
+func memory(p *kcptest.Process, of string) (int64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(content)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "RssAnon:" {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == of {
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
 			return kib << 10, err
 		}
@@ -49,14 +56,15 @@ func memory(p *kcptest.Process) (int64, error) {
 func (f *fleet) isSmall(t *testing.T) {
 	for name, c := range f.clusters {
 		kcptest.Eventually(t, "the agent of "+name+" is small", func(context.Context) error {
-			used, err := memory(c.agent)
+			used, err := memory(c.agent, resident)
 			if err == nil && used >= mostIdle {
 				err = fmt.Errorf("it uses %d MiB", used>>20)
 			}
 			return err
 		})
-		used, err := memory(c.agent)
-		t.Logf("the idle agent of %s uses %d MiB: %v", name, used>>20, err)
+		used, err := memory(c.agent, resident)
+		own, ownErr := memory(c.agent, anonymous)
+		t.Logf("the idle agent of %s uses %d MiB, of which %d MiB are its own: %v", name, used>>20, own>>20, errors.Join(err, ownErr))
 	}
 }
 
@@ -177,10 +185,10 @@ func (f *fleet) movesMany(t *testing.T) {
 		t.Errorf("the move wrote to objects of the user:\n%s", diff)
 	}
 	for name, c := range f.clusters {
-		used, err := memory(c.agent)
+		used, err := memory(c.agent, resident)
 		t.Logf("the agent of %s uses %d MiB: %v", name, used>>20, err)
 	}
-	used, err := memory(f.controller)
+	used, err := memory(f.controller, anonymous)
 	t.Logf("%d namespaces were placed in %s, and moved in %s, with %d objects; the controller uses %d MiB: %v",
 		all, placed, moved, len(before), used>>20, err)
 	w.Kubectl(t, "delete", "placement", "all")

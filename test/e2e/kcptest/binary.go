@@ -17,6 +17,7 @@ var sources = map[string]struct{ module, pkg string }{
 	"etcd-member":             {".", "github.com/kcplane/kcp/operator/cmd/etcd-member"},
 	"etcd-snapshot":           {".", "github.com/kcplane/kcp/operator/cmd/etcd-snapshot"},
 	"kcp-fleet":               {".", "github.com/kcplane/kcp/fleet/cmd/kcp-fleet"},
+	"kcp-fleet-agent":         {".", "github.com/kcplane/kcp/fleet/cmd/kcp-fleet-agent"},
 	"kube-apiserver":          {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"etcd":                    {".", "github.com/kcplane/kcp/test/bench/etcd"},
 	"image":                   {"tools", "github.com/kcplane/kcp/tools/image"},
