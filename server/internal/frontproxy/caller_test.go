@@ -126,7 +126,7 @@ func TestARememberedCertificateAcceptsNoTokensOfTwoLogicalClusters(t *testing.T)
 	}
 }
 
-// The certificate of another proxy is the same for all of its users, whom its headers describe.
+// The certificate of another proxy is the same for all of its users. Its headers say which one sends a request.
 func TestNoCertificateIsRememberedIfHeadersDescribeUsers(t *testing.T) {
 	trusted := peerstest.NewAuthority(t)
 	c, gateway := newCounted(trusted, &authenticatorfactory.RequestHeaderConfig{}), certificateOf(t, trusted, "gateway")
