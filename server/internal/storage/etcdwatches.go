@@ -92,12 +92,11 @@ func (w *etcdWatches) enter(r *etcdReader) *etcdWatch {
 			return nil
 		}
 		e = w.begin(r)
-		e.admit(r)
 	}
 	return e
 }
 
-// begin opens a watch of etcd that outlives the reader for which it begins.
+// begin opens a watch of etcd with its first reader, which it outlives.
 func (w *etcdWatches) begin(r *etcdReader) *etcdWatch {
 	ctx := context.Background()
 	if sent, ok := metadata.FromOutgoingContext(r.ctx); ok {
@@ -106,6 +105,7 @@ func (w *etcdWatches) begin(r *etcdReader) *etcdWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	e := &etcdWatch{cancel: cancel, readers: map[*etcdReader]struct{}{}, next: r.next, last: &etcdResponse{filled: make(chan struct{})}}
 	w.open[r.keys] = e
+	e.admit(r) // before events can arrive
 	keys, from, opts := r.keys, r.next, r.opts
 	go func() {
 		defer cancel()

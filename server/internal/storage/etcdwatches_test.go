@@ -231,6 +231,22 @@ func responses(ctx context.Context, results clientv3.WatchChan) (n int, ended bo
 	}
 }
 
+// The events of a new watch can arrive before anything else runs in this process.
+func TestAWatchThatEndsAtOnceHasItsFirstReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorded, w, _ := sharing(t)
+		recorded.end()
+		r := &etcdReader{watches: w, keys: etcdKeys{from: "/"}, next: 1, ctx: t.Context()}
+		w.mu.Lock()
+		e := w.begin(r)
+		w.mu.Unlock()
+		synctest.Wait()
+		if !e.hasEnded() || r.at.Load() == nil {
+			t.Errorf("ended: %t, the reader reads %v", e.hasEnded(), r.at.Load())
+		}
+	})
+}
+
 func TestAWatchThatIsFarBehindEndsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorded, w, begin := sharing(t)
