@@ -16,12 +16,27 @@ type Lister[T runtime.Object] struct{ *Informer }
 
 // Get returns one object, or a NotFound error. Namespace is empty for cluster scoped resources.
 func (l Lister[T]) Get(cluster logicalcluster.Name, namespace, name string) (T, error) {
+	obj, ok := l.find(cluster, namespace, name)
+	return l.typed(obj, ok, name)
+}
+
+// Find is Get without an error, for callers that often ask for objects that do not exist: the error costs more than looking for the object.
+func (l Lister[T]) Find(cluster logicalcluster.Name, namespace, name string) (T, bool) {
+	obj, ok := l.find(cluster, namespace, name)
+	if !ok {
+		var none T
+		return none, false
+	}
+	return obj.(T), true
+}
+
+func (l Lister[T]) find(cluster logicalcluster.Name, namespace, name string) (runtime.Object, bool) {
 	key := Key{Cluster: cluster, Namespace: namespace, Name: name}
 	obj, ok := l.store.get(key.String())
 	if !ok && l.merged != nil {
 		obj, ok = l.merged.get(key)
 	}
-	return l.typed(obj, ok, name)
+	return obj, ok
 }
 
 // Has reports whether this shard has an object. It is faster than Get for objects that are packed.

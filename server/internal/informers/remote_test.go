@@ -108,6 +108,9 @@ func TestAListerHasTheObjectsOfTheShardThatHoldsTheirCluster(t *testing.T) {
 		if err != nil || string(found.UID) != want {
 			t.Errorf("got %v, %v in %s, want %s", found, err, cluster, want)
 		}
+		if same, ok := s.APIExports.Find(cluster, "", "cars"); !ok || same != found {
+			t.Errorf("Find returns %v, %t in %s, want what Get returns", same, ok, cluster)
+		}
 		if diff := cmp.Diff([]string{want}, uids(s.APIExports.List(cluster))); diff != "" {
 			t.Errorf("list of %s: %s", cluster, diff)
 		}
@@ -117,6 +120,9 @@ func TestAListerHasTheObjectsOfTheShardThatHoldsTheirCluster(t *testing.T) {
 	}
 	if _, err := s.APIExports.Get("nowhere", "", "cars"); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v for an object of a cluster whose holder is not known, want NotFound", err)
+	}
+	if found, ok := s.APIExports.Find("nowhere", "", "cars"); ok || found != nil {
+		t.Errorf("Find returns %v for an object of a cluster whose holder is not known", found)
 	}
 	if _, err := s.APIExports.GetLocal("elsewhere", "", "cars"); !apierrors.IsNotFound(err) {
 		t.Errorf("GetLocal returns %v for an object of another shard, want NotFound", err)

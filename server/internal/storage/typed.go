@@ -54,7 +54,7 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 		return nil, err
 	}
 	plainJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{})
-	codec := &typedCodec{runtime.NewCodec(plainJSON, plainJSON), resource.GroupVersion().WithKind(kind), newFunc}
+	codec := &typedCodec{Codec: runtime.NewCodec(plainJSON, plainJSON), kind: resource.GroupVersion().WithKind(kind), newFunc: newFunc}
 	options.StorageConfig.Codec = readCodec{codec}
 	t.prefix = options.ResourcePrefix
 	g := &guard{backend: b, resource: resource.GroupResource(), codec: options.StorageConfig.Codec, newFunc: newFunc, kind: codec.kind}
@@ -76,6 +76,8 @@ type typedCodec struct {
 	runtime.Codec
 	kind    schema.GroupVersionKind
 	newFunc func() runtime.Object
+	// written are objects that storable has decoded, until the informer reads them.
+	written handover
 }
 
 // decoding accepts the same JSON as Kubernetes' own decoder, which, unlike encoding/json, is case-sensitive. It takes half the time.
@@ -84,27 +86,42 @@ var decoding = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.MatchCaseIns
 // Decode implements runtime.Decoder.
 func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
 	*schema.GroupVersionKind, error) {
-	if into == nil {
+	if into == nil { // for a watch; the caller owns the result
+		if obj := c.written.take(data); obj != nil {
+			return obj, &c.kind, nil
+		}
 		into = c.newFunc()
 	}
-	if err := jsonv2.Unmarshal(data, into, decoding); err != nil {
-		return nil, nil, err
-	}
-	if kind := into.GetObjectKind().GroupVersionKind(); kind != c.kind {
-		return nil, &kind, fmt.Errorf("expected a stored %s, got %s", c.kind.Kind, kind)
+	if kind, err := c.decode(data, into); err != nil {
+		return nil, kind, err
 	}
 	return into, &c.kind, nil
 }
 
+// decode decodes data into an empty object. It returns the kind of data if that is another one.
+func (c *typedCodec) decode(data []byte, into runtime.Object) (*schema.GroupVersionKind, error) {
+	if err := jsonv2.Unmarshal(data, into, decoding); err != nil {
+		return nil, err
+	}
+	if kind := into.GetObjectKind().GroupVersionKind(); kind != c.kind {
+		return &kind, fmt.Errorf("expected a stored %s, got %s", c.kind.Kind, kind)
+	}
+	return nil, nil
+}
+
 // storable returns an error if the server could not read its own object after data is stored.
 func (c *typedCodec) storable(data []byte) error {
-	obj, _, err := c.Decode(data, nil, nil)
-	if err != nil || !atTheEndOfTime(data) {
+	obj := c.newFunc()
+	if _, err := c.decode(data, obj); err != nil {
 		return err
+	}
+	if !atTheEndOfTime(data) {
+		c.written.give(data, obj)
+		return nil
 	}
 	again, err := runtime.Encode(c.Codec, obj)
 	if err == nil {
-		_, _, err = c.Decode(again, nil, nil)
+		_, err = c.decode(again, c.newFunc())
 	}
 	return err
 }

@@ -89,8 +89,8 @@ func Counted(resource schema.GroupResource) bool {
 // of returns the limit of a cluster, or zero if it has none. The limit applies during initialization too: initializers may belong to
 // another tenant, and determine how long the initialization takes.
 func (l *Limits) of(cluster logicalcluster.Name) int64 {
-	lc, err := l.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil {
+	lc, ok := l.clusters.Find(cluster, "", corev1alpha1.LogicalClusterName)
+	if !ok {
 		return 0
 	}
 	if own, err := strconv.ParseInt(lc.Annotations[corev1alpha1.MaxTotalObjectsAnnotation], 10, 64); err == nil {

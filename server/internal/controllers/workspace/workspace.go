@@ -57,10 +57,15 @@ func New(in Inputs) *runner.Controller {
 	// Settled objects are not enqueued: nearly all objects are settled when a server starts.
 	r.controller.WatchMapped(in.Set.Workspaces.Informer, func(obj runtime.Object) []informers.Key {
 		ws := obj.(*tenancyv1alpha1.Workspace)
-		if lc, err := r.logicalCluster(ws); err == nil && r.settled(ws, lc) {
+		key := informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
+		switch lc := r.logicalCluster(ws); {
+		case r.settled(ws, lc):
+			return nil
+		case ws.DeletionTimestamp == nil && r.isExpected(ws, lc): // most new ones: both arrive at the same time
+			r.controller.EnqueueAfter(key, time.Second)
 			return nil
 		}
-		return []informers.Key{{Cluster: logicalcluster.Of(ws), Name: ws.Name}}
+		return []informers.Key{key}
 	})
 	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
 		owner := obj.(*corev1alpha1.LogicalCluster).Spec.Owner
@@ -68,10 +73,8 @@ func New(in Inputs) *runner.Controller {
 			return nil
 		}
 		key := informers.Key{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}
-		if ws, err := in.Set.Workspaces.Get(key.Cluster, "", key.Name); err == nil {
-			if lc, err := r.logicalCluster(ws); err == nil && r.settled(ws, lc) {
-				return nil
-			}
+		if ws, ok := in.Set.Workspaces.Find(key.Cluster, "", key.Name); ok && r.settled(ws, r.logicalCluster(ws)) {
+			return nil
 		}
 		return []informers.Key{key}
 	})
@@ -92,9 +95,9 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err := r.stranded(ws); err != nil {
 		return err
 	}
-	lc, err := r.logicalCluster(ws)
-	if err != nil || r.settled(ws, lc) {
-		return err
+	lc := r.logicalCluster(ws)
+	if r.settled(ws, lc) {
+		return nil
 	}
 	if ws.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(r.remove(ctx, ws, lc))
@@ -131,19 +134,16 @@ func (r *reconciler) url(lc *corev1alpha1.LogicalCluster) string {
 }
 
 // logicalCluster returns the LogicalCluster of a workspace, and nil if it has none.
-func (r *reconciler) logicalCluster(ws *tenancyv1alpha1.Workspace) (*corev1alpha1.LogicalCluster, error) {
+func (r *reconciler) logicalCluster(ws *tenancyv1alpha1.Workspace) *corev1alpha1.LogicalCluster {
 	name := clusterOf(ws)
 	if name == "" {
-		return nil, nil
+		return nil
 	}
-	lc, err := r.Set.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	lc, ok := r.Set.LogicalClusters.Find(name, "", corev1alpha1.LogicalClusterName)
+	if !ok || !owns(ws, lc) {
+		return nil
 	}
-	if err == nil && !owns(ws, lc) {
-		return nil, nil
-	}
-	return lc, err
+	return lc
 }
 
 // clusterOf returns the logical cluster that a workspace has, or is about to have.

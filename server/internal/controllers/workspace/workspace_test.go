@@ -1,10 +1,12 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -325,4 +327,25 @@ func TestTheDeletionOfAWorkspaceLeavesTheNextLogicalClusterOfItsName(t *testing.
 	if got := look(t, o); got.lc.DeletionTimestamp != nil {
 		t.Error("another logical cluster is deleted")
 	}
+}
+
+// Most logical clusters arrive in the informer a moment after their workspaces, and some never do.
+func TestAYoungWorkspaceWhoseLogicalClusterNeverArrivesBecomesUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		young := workspace(func(ws *tenancyv1alpha1.Workspace) { placed(ws); ws.CreationTimestamp = metav1.Now() })
+		o := objecttest.New(t, young)
+		c := newController(o)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go c.Run(ctx)
+		time.Sleep(grace / 2)
+		if got := look(t, o); got.ws.Status.Phase != corev1alpha1.LogicalClusterPhaseReady {
+			t.Errorf("after half of the time to wait, the phase is %s", got.ws.Status.Phase)
+		}
+		time.Sleep(grace)
+		if got := look(t, o); got.ws.Status.Phase != corev1alpha1.LogicalClusterPhaseUnavailable {
+			t.Errorf("after the time to wait, the phase is %s", got.ws.Status.Phase)
+		}
+	})
 }

@@ -99,7 +99,7 @@ func canonical(path string) string {
 // is the home of a user. Requests are served at the place of their path, so it never uses what other shards offer.
 func (t *Index) Lookup(path string) (Place, bool) {
 	first, rest, more := strings.Cut(canonical(path), ":")
-	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
+	if !t.clusters.Has(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName) {
 		return Place{}, false
 	}
 	return descend(logicalcluster.Name(first), rest, more, t.child)

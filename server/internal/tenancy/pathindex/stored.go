@@ -136,8 +136,7 @@ func (s *Stored) known(path string) (Place, bool) {
 	if !ok || place.Cluster == "" || place.Cluster == logicalcluster.Name(path) {
 		return place, ok
 	}
-	_, err := s.clusters.Get(place.Cluster, "", corev1alpha1.LogicalClusterName)
-	return place, err == nil
+	return place, s.clusters.Has(place.Cluster, "", corev1alpha1.LogicalClusterName)
 }
 
 // isStored reports whether a path resolves to a place according to storage.
@@ -174,7 +173,7 @@ func (s *Stored) isStored(ctx context.Context, path string) (bool, error) {
 }
 
 func (s *Stored) clusterStored(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
-	if _, err := s.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName); err == nil {
+	if s.clusters.Has(cluster, "", corev1alpha1.LogicalClusterName) {
 		return true, nil
 	}
 	err := s.Clusters.Get(logicalcluster.WithName(ctx, cluster), corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{})

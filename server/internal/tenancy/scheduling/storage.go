@@ -152,7 +152,7 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 	seen, forget := s.clusterArrivals.expect(key)
 	return func(ctx context.Context, stored bool) {
 		defer forget()
-		if _, err := s.LogicalClusters.Get(key.Cluster, "", key.Name); stored && err != nil {
+		if stored && !s.LogicalClusters.Has(key.Cluster, "", key.Name) {
 			seen(ctx)
 		}
 	}
