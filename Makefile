@@ -136,9 +136,9 @@ bundle-image: ## Pack the bundle of a release into bin/images; it refers to the 
 		-image $(REPOSITORY)/kcp-operator-bundle:$(VERSION)= $(BIN)/bundle-$(VERSION)/manifests=/manifests $(BIN)/bundle-$(VERSION)/metadata=/metadata
 
 .PHONY: manifests
-manifests: clients ## Write install.yaml and the chart package of a release to bin.
+manifests: clients ## Write install.yaml and the chart packages of a release to bin.
 	$(BIN)/kubectl kustomize config/default > $(BIN)/install.yaml
-	$(BIN)/helm package charts/kcp-operator --destination $(BIN)
+	$(BIN)/helm package charts/kcp-operator charts/kcp-fleet --destination $(BIN)
 
 .PHONY: push-images
 push-images: ## Push the images in bin/images to REGISTRY (registry.example.com/path), by default the release registry.
@@ -374,7 +374,7 @@ generate: tools ## Generate deep copies, definitions and the reference from the 
 	cp config/rbac/role.yaml config/rbac/aggregated.yaml charts/kcp-operator/files/rbac/
 	cp config/prometheus/rules.yaml charts/kcp-operator/files/prometheus/
 	cp config/policy/policies.yaml charts/kcp-operator/files/policy/
-	$(BIN)/chartvalues charts/kcp-operator
+	$(BIN)/chartvalues charts/kcp-operator charts/kcp-fleet
 	$(BIN)/bundle -o bundle config
 	$(BIN)/apidocs -o docs/reference -kubernetes v1.$(KUBE_MINOR) -examples 'config/samples/*.yaml' -examples 'docs/*.md' ./api/...
 

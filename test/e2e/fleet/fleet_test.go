@@ -39,6 +39,7 @@ func TestFleet(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"AnIdleAgentUsesLessThan60MiB", f.isSmall},
+		{"TheChartIsValidAndItsPodsAreRestricted", f.validatesChart},
 		{"AStockDeploymentRunsOnSomeClusterAndItsStatusComesBack", f.runsStockDeployment},
 		{"StockManifestsOfSeveralKindsRunUnchanged", f.runsStockManifests},
 		{"DecisionsWriteNothingToObjectsOfUsers", f.writesNothing},
