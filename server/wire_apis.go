@@ -112,7 +112,7 @@ func (s *server) definitionStorage(reserved sets.Set[schema.GroupResource]) (*ge
 }
 
 func (s *server) newCustomResources(live liveDefinition, info *genericapiserver.APIGroupInfo) (*customresources.Handler, error) {
-	elsewhere, err := newEndpoints(s.opts, s.tenancy, s.clients, s.served)
+	elsewhere, err := newEndpoints(s.opts, s.tenancy, s.clients, s.served, s.installation)
 	if err != nil {
 		return nil, err
 	}

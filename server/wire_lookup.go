@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/utils/clock"
@@ -16,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/shards/lookup"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
+	"github.com/kcplane/kcp/server/internal/views/endpoints"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -49,6 +52,37 @@ func (i *installation) findReferences() {
 			New:    func() runtime.Object { return &cachev1alpha1.ClusterCachedResourceEndpointSlice{} }},
 	)
 	peers.Handle(i.calls, lookup.CallExists, []peers.Kind{peers.Shard}, i.answers.Exists)
+}
+
+// slicesElsewhere asks other shards for the endpoint slices of virtual storage.
+func (i *installation) slicesElsewhere() *endpoints.Elsewhere {
+	if i == nil {
+		return nil
+	}
+	return &endpoints.Elsewhere{
+		Shard: i.opts.ShardName, Holder: i.finder.Holder,
+		Ask: func(ctx context.Context, shard string, q endpoints.Question) (endpoints.Answer, error) {
+			return peers.Call[endpoints.Question, endpoints.Answer](ctx, i.clients, shard, endpoints.CallSlice, q)
+		},
+	}
+}
+
+// answerSlices answers other shards about the endpoint slices of this shard.
+func (i *installation) answerSlices(e *endpoints.Endpoints) {
+	if i == nil {
+		return
+	}
+	peers.Handle(i.calls, endpoints.CallSlice, []peers.Kind{peers.Shard},
+		func(ctx context.Context, caller peers.Identity, q endpoints.Question) (endpoints.Answer, error) {
+			held, err := i.holdsNow(ctx, caller, q.Cluster)
+			if err == nil && !held {
+				err = apierrors.NewBadRequest(fmt.Sprintf("this shard does not hold the logical cluster %q", q.Cluster))
+			}
+			if err != nil {
+				return endpoints.Answer{}, err
+			}
+			return e.Slice(ctx, q)
+		})
 }
 
 // resolveAt resolves a path at a shard.

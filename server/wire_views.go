@@ -44,8 +44,9 @@ func newViews(tenancy *tenancy, authz *authz, served *served) (virtual.Views, re
 	return views, slices, err
 }
 
-// newEndpoints returns the client of virtual workspaces that providers run.
-func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, served *served) (*endpoints.Endpoints, error) {
+// newEndpoints returns the client of virtual workspaces that providers run. Other shards ask it for the slices of this shard.
+func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, served *served,
+	shared *installation) (*endpoints.Endpoints, error) {
 	o := opts.VirtualStorage
 	var allowed []endpoints.Allowed
 	for _, text := range o.Endpoints {
@@ -55,8 +56,8 @@ func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, se
 		}
 		allowed = append(allowed, a)
 	}
-	return endpoints.New(endpoints.Config{
-		Allowed: allowed, Files: o.Files,
+	e, err := endpoints.New(endpoints.Config{
+		Allowed: allowed, Files: o.Files, Elsewhere: shared.slicesElsewhere(),
 		Path: tenancy.tree.Path, Dynamic: clients.dynamic, RESTMapper: served.restMapper,
 		IsVirtual: func(cluster logicalcluster.Name, resource schema.GroupResource) bool {
 			return served.custom.IsVirtual(cluster, resource)
@@ -69,4 +70,8 @@ func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, se
 			return shard.Labels
 		},
 	})
+	if err == nil {
+		shared.answerSlices(e)
+	}
+	return e, err
 }

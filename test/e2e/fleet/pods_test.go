@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,8 +24,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// installPods installs a fleet with pods, and a server that may read them.
-func installPods(t *testing.T) *fleet {
+// preparePods returns a fleet with pods that is not installed yet, and the flags with which servers read them.
+func preparePods(t *testing.T) (*fleet, []string) {
 	f := &fleet{t: t, dir: t.TempDir(), clusters: map[string]*attached{}}
 	f.reserve(t)
 	authority, err := kcptest.NewAuthority(f.dir, "authority")
@@ -46,31 +47,29 @@ func installPods(t *testing.T) *fleet {
 	f.ca = authority.File
 	f.controllerArgs = append(f.controllerArgs, "--tls-cert-file="+serving, "--tls-private-key-file="+servingKey,
 		"--virtual-storage-client-ca-file="+storage.File, "--virtual-storage-client-name=kcp-storage")
-	f.server = kcptest.StartIn(t, t.TempDir(), "--virtual-storage-endpoints=root:fleet="+f.url+"/services/fleet-pods",
-		"--virtual-storage-ca-file="+authority.File, "--virtual-storage-client-cert-file="+proving, "--virtual-storage-client-key-file="+provingKey)
-	f.provider = f.server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("fleet", "", ""))
+	return f, f.storageFlags(proving, provingKey)
+}
+
+// storageFlags are the flags with which servers read pods at the controller, with a certificate.
+func (f *fleet) storageFlags(cert, key string) []string {
+	return []string{"--virtual-storage-endpoints=root:fleet=" + f.url + "/services/fleet-pods", "--virtual-storage-ca-file=" + f.ca,
+		"--virtual-storage-client-cert-file=" + cert, "--virtual-storage-client-key-file=" + key}
+}
+
+// installPods installs the fleet of preparePods with one cluster, in a workspace of root.
+func (f *fleet) installPods(t *testing.T, ws *unstructured.Unstructured) {
+	f.provider = f.server.Named("root").CreateWorkspace(t, kcptest.Masters, ws)
 	f.install(t, []string{"pods", "--url", f.url}, "east")
 	runKubelet(t, f.clusters["east"])
-	return f
 }
 
 // TestPods has one installation for all tests.
 func TestPods(t *testing.T) {
-	f := installPods(t)
+	f, flags := preparePods(t)
+	f.server = kcptest.StartIn(t, t.TempDir(), flags...)
+	f.installPods(t, kcptest.Workspace("fleet", "", ""))
 	w, other := f.workspace(t, "{}"), f.workspace(t, "{}")
-	for _, c := range []*kcptest.Cluster{w, other} {
-		c.Apply(t, web)
-		f.waitForCopies(t, c, "web", "east")
-	}
-	east := f.clusters["east"]
-	east.createPod(t, w.Name+"-default", "web-1")
-	kcptest.Eventually(t, "the tunnel is open", func(context.Context) error {
-		code, body := w.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+w.Name+"/api/v1/namespaces/default/pods/web-1", nil, "")
-		if code != http.StatusOK {
-			return fmt.Errorf("got %d %s", code, body)
-		}
-		return nil
-	})
+	f.runPod(t, w, other)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *kcptest.Cluster, *kcptest.Cluster)
@@ -86,6 +85,23 @@ func TestPods(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w, other) })
 	}
+}
+
+// runPod runs a pod of a workspace, and waits until it is read there. The other workspaces have the Deployment without pods.
+func (f *fleet) runPod(t *testing.T, w *kcptest.Cluster, others ...*kcptest.Cluster) {
+	t.Helper()
+	for _, c := range append(others, w) {
+		c.Apply(t, web)
+		f.waitForCopies(t, c, "web", "east")
+	}
+	f.clusters["east"].createPod(t, w.Name+"-default", "web-1")
+	kcptest.Eventually(t, "the tunnel is open", func(context.Context) error {
+		code, body := w.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+w.Name+"/api/v1/namespaces/default/pods/web-1", nil, "")
+		if code != http.StatusOK {
+			return fmt.Errorf("got %d %s", code, body)
+		}
+		return nil
+	})
 }
 
 func (f *fleet) readsPods(t *testing.T, w, other *kcptest.Cluster) {
@@ -127,16 +143,25 @@ func (f *fleet) connects(t *testing.T, w, _ *kcptest.Cluster) {
 	if out := w.Kubectl(t, "exec", "-n", "default", "web-1", "--", "echo", "hello"); !strings.Contains(out, "web-1 runs echo hello") {
 		t.Errorf("kubectl exec: %q", out)
 	}
-	config := w.Config(kcptest.Masters)
-	transport, upgrader, err := spdy.RoundTripperFor(config)
+	conn := forwarded(t, w, "web-1", 80)
+	fmt.Fprint(conn, "hello\n")
+	if content, err := io.ReadAll(conn); string(content) != "web-1 at 80: hello\n" {
+		t.Errorf("the port responds with %q: %v", content, err)
+	}
+}
+
+// forwarded returns a connection to a port of a pod of a workspace, as kubectl port-forward opens it, until the test ends.
+func forwarded(t *testing.T, w *kcptest.Cluster, pod string, port int) net.Conn {
+	t.Helper()
+	transport, upgrader, err := spdy.RoundTripperFor(w.Config(kcptest.Masters))
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := w.Kube(t, kcptest.Masters).CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name("web-1").SubResource("portforward").URL()
+	to := w.Kube(t, kcptest.Masters).CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(pod).SubResource("portforward").URL()
 	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, to)
 	stop, ready := make(chan struct{}), make(chan struct{})
 	var failures bytes.Buffer
-	forwarder, err := portforward.New(dialer, []string{"0:80"}, stop, ready, io.Discard, &failures)
+	forwarder, err := portforward.New(dialer, []string{fmt.Sprint("0:", port)}, stop, ready, io.Discard, &failures)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +172,10 @@ func (f *fleet) connects(t *testing.T, w, _ *kcptest.Cluster) {
 		t.Fatal(err)
 	case <-ready:
 	}
+	t.Cleanup(func() {
+		close(stop)
+		<-ended
+	})
 	ports, err := forwarder.GetPorts()
 	if err != nil {
 		t.Fatal(err)
@@ -155,13 +184,8 @@ func (f *fleet) connects(t *testing.T, w, _ *kcptest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(conn, "hello\n")
-	if content, err := io.ReadAll(conn); string(content) != "web-1 at 80: hello\n" {
-		t.Errorf("the port responds with %q: %v", content, err)
-	}
-	conn.Close()
-	close(stop)
-	<-ended
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 func (f *fleet) isolatesPods(t *testing.T, w, other *kcptest.Cluster) {

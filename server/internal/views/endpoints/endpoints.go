@@ -7,15 +7,17 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/client-go/dynamic"
@@ -46,6 +48,8 @@ type Config struct {
 	// Dynamic reads objects, and RESTMapper maps their kinds to resources, in the logical cluster of a context.
 	Dynamic    dynamic.Interface
 	RESTMapper func(context.Context) (meta.RESTMapper, error)
+	// Elsewhere reads the slices of providers on other shards. It is nil for a single shard.
+	Elsewhere *Elsewhere
 }
 
 // Endpoints resolves endpoint slices to virtual workspaces.
@@ -54,6 +58,10 @@ type Endpoints struct {
 	transport http.RoundTripper
 	streams   streams
 	clients   *lru.Cache // of dynamic.Interface, by URL
+	// answers are those of other shards, by question, and asking the questions without an answer yet. poll is pollInterval.
+	answers *cache.LRUExpireCache
+	asking  singleflight.Group
+	poll    time.Duration
 }
 
 // New returns Endpoints. They connect only to URLs in Allowed.
@@ -62,8 +70,10 @@ func New(config Config) (*Endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoints{config: config, transport: newTransport(tlsConfig), streams: newStreams(tlsConfig), clients: lru.New(mostClients)}
-	return e, nil
+	return &Endpoints{
+		config: config, transport: newTransport(tlsConfig), streams: newStreams(tlsConfig), clients: lru.New(mostClients),
+		answers: cache.NewLRUExpireCache(maxAnswers), poll: pollInterval,
+	}, nil
 }
 
 // slice returns a client that reads an endpoint slice of a cluster, with its context.
@@ -76,35 +86,30 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 	}
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ptr.Deref(reference.APIGroup, ""), Kind: reference.Kind})
 	if err != nil || mapping.Scope.Name() != meta.RESTScopeNameRoot || e.config.IsVirtual(cluster, mapping.Resource.GroupResource()) {
-		return nil, nil, fmt.Errorf(
+		return nil, nil, invalidReference(fmt.Sprintf(
 			"its virtual storage refers to kind %s, but no stored cluster-scoped resource has this kind",
 			reference.Kind,
-		)
+		))
 	}
 	return ctx, e.config.Dynamic.Resource(mapping.Resource), nil
 }
 
+// invalidReference is the error of a reference that cannot name an endpoint slice.
+type invalidReference string
+
+func (i invalidReference) Error() string { return string(i) }
+
 // URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider. The error is for
 // consumers: it contains nothing from the slice.
 func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
-	missing := fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
-		"shard", reference.Kind, reference.Name)
-	ctx, stored, err := e.slice(ctx, cluster, reference)
+	found, err := e.read(ctx, Question{cluster, reference})
 	if err != nil {
 		return nil, err
 	}
-	obj, err := stored.Get(ctx, reference.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, missing
+	if found.Version == "" {
+		return nil, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this shard", reference.Kind, reference.Name)
 	}
-	var status struct {
-		Endpoints []endpoint `json:"endpoints"`
-	}
-	content, _, err := unstructured.NestedMap(obj.Object, "status")
-	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status) != nil {
-		return nil, missing
-	}
-	u, err := choose(status.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
+	u, err := choose(found.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
 	if err != nil {
 		return nil, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
 	}
@@ -119,9 +124,19 @@ func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
 	})
 }
 
+// mayPermit reports whether exports of a cluster may refer to any URL.
+func (e *Endpoints) mayPermit(cluster logicalcluster.Name) bool {
+	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool { return e.permits(cluster, a.URL) })
+}
+
 // Changed returns a channel that is closed when the endpoint slice changes, or can no longer be watched.
 func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name,
 	reference corev1.TypedLocalObjectReference) (<-chan struct{}, error) {
+	if shard, err := e.holder(ctx, cluster); err != nil {
+		return nil, err
+	} else if shard != "" {
+		return e.changedElsewhere(ctx, Question{cluster, reference})
+	}
 	ctx, stored, err := e.slice(ctx, cluster, reference)
 	if err != nil {
 		return nil, err
