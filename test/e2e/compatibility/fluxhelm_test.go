@@ -52,7 +52,7 @@ func helmController(t *testing.T, w workspace) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newArtifacts(t).publish(t, w, helmCharts, "shop", "1.0.0", files)
+	kcptest.NewArtifacts(t).Publish(t, w.Dynamic(t, w.account), helmCharts, "shop", "1.0.0", files)
 	price := func(want string) {
 		t.Helper()
 		awaitReady(t, w, helmReleases, "shop", "")

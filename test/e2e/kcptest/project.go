@@ -49,6 +49,11 @@ var (
 		Sums:        [2]string{"h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY="},
 		Definitions: "config/crd/bases/*.yaml",
 	}
+	FluxKustomize = Project{
+		Name: "Flux' kustomize-controller", Module: "github.com/fluxcd/kustomize-controller", Versions: [2]string{"v1.9.5"},
+		Sums:        [2]string{"h1:/XY2zy3K7fntyppEXIHG7oRMzmfgIt50eJzUfaPX1Kc="},
+		Definitions: "config/crd/bases/*.yaml",
+	}
 )
 
 // Files returns the files with the definitions of one version.
