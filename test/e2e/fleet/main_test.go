@@ -98,7 +98,7 @@ func install(t *testing.T) *fleet {
 	f := &fleet{t: t, dir: t.TempDir(), server: server, provider: server.Cluster(t), clusters: map[string]*attached{}}
 	f.ca = filepath.Join(f.dir, "virtual-workspaces.crt")
 	f.reserve(t)
-	f.install(t, nil, "east", "west")
+	f.install(t, corpusResources, "east", "west")
 	return f
 }
 
@@ -138,6 +138,24 @@ func (f *fleet) install(t *testing.T, imported []string, names ...string) {
 			})
 		})
 	}
+	f.initialize(t)
+	wait.Wait()
+	if len(hosts) != len(names) {
+		t.FailNow()
+	}
+	for name, host := range hosts {
+		f.attach(t, name, host)
+	}
+	f.importResources(t, imported...)
+	f.startController(t)
+	for _, name := range names {
+		f.join(t, f.clusters[name])
+	}
+}
+
+// initialize creates the objects of the provider's workspace.
+func (f *fleet) initialize(t *testing.T) {
+	t.Helper()
 	config := f.provider.Config(kcptest.Masters)
 	config.QPS = -1
 	objects, err := dynamic.NewForConfig(config)
@@ -150,20 +168,14 @@ func (f *fleet) install(t *testing.T, imported []string, names ...string) {
 	f.provider.WaitForDefinition(t, "clusters.fleet.kcp.io")
 	f.provider.WaitForDefinition(t, "assignments.fleet.kcp.io")
 	f.provider.Kubectl(t, "create", "clusterrolebinding", "users", "--clusterrole=kcp-fleet-user", "--group=system:authenticated")
-	wait.Wait()
-	if len(hosts) != len(names) {
-		t.FailNow()
-	}
-	for name, host := range hosts {
-		f.attach(t, name, host)
-	}
+}
+
+// importResources imports resources of the cluster east. imported are further arguments of import.
+func (f *fleet) importResources(t *testing.T, imported ...string) {
+	t.Helper()
 	east := filepath.Join(f.dir, "east.admin")
 	f.fleetctl(t).Run(t, append([]string{"fleet", "import", "deployments.apps", "services", "ingresses.networking.k8s.io", "jobs.batch",
 		"persistentvolumeclaims", "--from-kubeconfig", east}, imported...)...)
-	f.startController(t)
-	for _, name := range names {
-		f.join(t, f.clusters[name])
-	}
 }
 
 func (f *fleet) fleetctl(t testing.TB) kcptest.Command {
@@ -173,6 +185,13 @@ func (f *fleet) fleetctl(t testing.TB) kcptest.Command {
 
 // attach records an API server, and starts the stand-ins of its controllers.
 func (f *fleet) attach(t *testing.T, name string, host *rest.Config) {
+	t.Helper()
+	f.connect(t, name, host)
+	f.clusters[name].workers = runStandIn(t, f.clusters[name].kube)
+}
+
+// connect records a cluster, and writes the kubeconfig of its administrator.
+func (f *fleet) connect(t *testing.T, name string, host *rest.Config) {
 	t.Helper()
 	host.QPS, host.Burst = 1000, 1000
 	kube, err := kubernetes.NewForConfig(host)
@@ -191,7 +210,7 @@ func (f *fleet) attach(t *testing.T, name string, host *rest.Config) {
 	if err := clientcmd.WriteToFile(*admin, filepath.Join(f.dir, name+".admin")); err != nil {
 		t.Fatal(err)
 	}
-	f.clusters[name] = &attached{name: name, kube: kube, dynamic: objects, config: host, workers: runStandIn(t, kube)}
+	f.clusters[name] = &attached{name: name, kube: kube, dynamic: objects, config: host}
 }
 
 func (f *fleet) startController(t *testing.T) {

@@ -53,6 +53,19 @@ func memory(p *kcptest.Process, of string) (int64, error) {
 	return 0, fmt.Errorf("process %d has no memory", p.PID())
 }
 
+// soon waits for what programs of others, or real clusters, do.
+func soon(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 500*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %v", what, err, last)
+	}
+}
+
 func (f *fleet) isSmall(t *testing.T) {
 	for name, c := range f.clusters {
 		kcptest.Eventually(t, "the agent of "+name+" is small", func(context.Context) error {
