@@ -232,6 +232,11 @@ e2e-model: build clients ## Kill, cut off and restore the processes of an instal
 e2e-fleet-many: build test-tools ## Move a thousand namespaces from one cluster of a fleet to another, within the limit of moves.
 	KCP_BIN=$(BIN) KCP_FLEET_NAMESPACES=1000 $(TEST) -count=1 -v -timeout=40m -run=TestFleet/Many ./test/e2e/fleet
 
+FLEET_HOSTS = 8,9
+.PHONY: e2e-fleet-hosts
+e2e-fleet-hosts: build host-programs ## Attach two real clusters to a fleet, move an application between them under a probe, and kill one, as root.
+	KCP_BIN=$(BIN) KCP_FLEET_HOSTS=$(FLEET_HOSTS) $(GO) test -tags=fleethosts -count=1 -v -timeout=60m -run=TestFleetOnHosts ./test/e2e/fleet
+
 .PHONY: e2e-distant
 e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
 	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding

@@ -60,6 +60,8 @@ type Subject struct {
 	Organizations []string
 	// URI is the subject alternative name that is a URI, if there is one.
 	URI *url.URL
+	// Addresses are those besides the loopback address.
+	Addresses []net.IP
 }
 
 // IssueTo is Issue for any subject; name is the name of the files.
@@ -77,7 +79,7 @@ func (a *Authority) IssueTo(dir, name string, subject Subject) (certFile, keyFil
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, subject.Addresses...), DNSNames: []string{"localhost"},
 	}
 	if subject.URI != nil {
 		template.URIs = []*url.URL{subject.URI}

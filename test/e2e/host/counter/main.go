@@ -1,4 +1,5 @@
-// Command counter counts its starts in a file, and serves the number. Tests run it in pods, to check volumes and the network.
+// Command counter counts its starts in a file, and serves the number. Tests run it in pods, to check volumes and the network. counter ask
+// prints what a URL returns, and counter echo what it reads.
 package main
 
 import (
@@ -18,6 +19,12 @@ func main() {
 		ask(os.Args[2])
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == "echo" {
+		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	const file = "/data/starts"
 	content, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -28,6 +35,7 @@ func main() {
 	if err := os.WriteFile(file, []byte(strconv.Itoa(starts)), 0o600); err != nil {
 		log.Fatal(err)
 	}
+	log.Printf("started %d times", starts)
 	s := &http.Server{Addr: ":8080", ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, starts)
 	})}

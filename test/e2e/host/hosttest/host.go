@@ -4,6 +4,7 @@ package hosttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -24,6 +25,8 @@ import (
 // Host is the host cluster.
 type Host struct {
 	program string
+	// number is the value of KCP_HOST.
+	number string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 	installing sync.Mutex
@@ -37,28 +40,10 @@ func Main(m *testing.M, host **Host, after ...func() error) {
 }
 
 func run(m *testing.M, host **Host, after []func() error) int {
-	program, err := kcptest.Binary("kcp-host")
+	h, release, err := start(os.Getenv("KCP_HOST"), false)
 	if err != nil {
 		return failed(err)
 	}
-	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "kcp-host-tests"+os.Getenv("KCP_HOST")+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return failed(err)
-	}
-	defer turn.Close()
-	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
-		return failed(err)
-	}
-	h := &Host{program: program}
-	ran := exec.Command(program, "exec", "true").Run() == nil
-	if err := h.Up(); err != nil {
-		return failed(err)
-	}
-	kubeconfig, err := exec.Command(program, "kubeconfig").Output()
-	if err != nil {
-		return failed(err)
-	}
-	h.Kubeconfig = strings.TrimSpace(string(kubeconfig))
 	*host = h
 	code := m.Run()
 	if h.operator != nil {
@@ -69,12 +54,71 @@ func run(m *testing.M, host **Host, after []func() error) int {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	if !ran {
-		if err := exec.Command(program, "down").Run(); err != nil {
-			return failed(err)
-		}
+	if err := release(); err != nil {
+		return failed(err)
 	}
 	return code
+}
+
+// Fresh starts an empty cluster with a number for one test, instead of one that runs already, and removes it when the test ends.
+func Fresh(t testing.TB, number string) *Host {
+	t.Helper()
+	h, release, err := start(number, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// start waits for its turn and starts a cluster, or replaces one that runs already. release removes a cluster that did not run before.
+func start(number string, fresh bool) (h *Host, release func() error, err error) {
+	program, err := kcptest.Binary("kcp-host")
+	if err != nil {
+		return nil, nil, err
+	}
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "kcp-host-tests"+number+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = turn.Close()
+		}
+	}()
+	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, nil, err
+	}
+	h = &Host{program: program, number: number}
+	if fresh {
+		if err := h.Down(); err != nil {
+			return nil, nil, err
+		}
+	}
+	ran := h.command("exec", "true").Run() == nil
+	if err := h.Up(); err != nil {
+		return nil, nil, err
+	}
+	kubeconfig, err := h.command("kubeconfig").Output()
+	h.Kubeconfig = strings.TrimSpace(string(kubeconfig))
+	return h, func() (err error) {
+		defer turn.Close()
+		if !ran {
+			err = h.Down()
+		}
+		return err
+	}, err
+}
+
+// command runs kcp-host.
+func (h *Host) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(h.program, args...)
+	cmd.Env = append(os.Environ(), "KCP_HOST="+h.number)
+	return cmd
 }
 
 func failed(err error) int {
@@ -84,12 +128,18 @@ func failed(err error) int {
 
 // Up does the same as make host-up.
 func (h *Host) Up() error {
-	out, err := exec.Command(h.program, "up").CombinedOutput()
+	out, err := h.command("up").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
 }
+
+// Down does the same as make host-down: it kills all processes of the cluster, and removes its data.
+func (h *Host) Down() error { return h.command("down").Run() }
+
+// Address is the address of this machine for the pods of the cluster.
+func (h *Host) Address() string { return "10.250." + cmp.Or(h.number, "0") + ".1" }
 
 // Load packs static binaries (FILE=/PATH) into an image with a command, and imports it into the node.
 func (h *Host) Load(t testing.TB, reference, command string, files ...string) {
@@ -100,7 +150,7 @@ func (h *Host) Load(t testing.TB, reference, command string, files ...string) {
 		t.Fatal(err)
 	}
 	args := append([]string{"-o", archive, "-user", "65532", "-image", reference + "=" + command}, files...)
-	for _, cmd := range []*exec.Cmd{exec.Command(pack, args...), exec.Command(h.program, "load", archive)} {
+	for _, cmd := range []*exec.Cmd{exec.Command(pack, args...), h.command("load", archive)} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 		}
@@ -110,7 +160,7 @@ func (h *Host) Load(t testing.TB, reference, command string, files ...string) {
 // Exec runs a command on the node, and returns its output.
 func (h *Host) Exec(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(h.program, append([]string{"exec"}, args...)...).Output()
+	out, err := h.command(append([]string{"exec"}, args...)...).Output()
 	if err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
