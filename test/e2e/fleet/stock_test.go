@@ -117,8 +117,8 @@ metadata: {name: shop, namespace: default}
 spec: {interval: 2s, prune: true, wait: true, targetNamespace: default, sourceRef: {kind: GitRepository, name: shop}}
 `
 
-// runsFlux runs a controller of Flux against a workspace. It waits for the Deployments that it applies, by their status, which comes from the
-// cluster.
+// runsFlux runs a controller of Flux against a workspace. It waits for the Deployments that it applies, by their status, which comes from
+// the cluster.
 func (f *fleet) runsFlux(t *testing.T) {
 	w := f.workspace(t, on("west"))
 	kcptest.FluxSource.Install(t, w, 0)

@@ -41,7 +41,7 @@ type Elsewhere struct {
 	Ask func(ctx context.Context, shard string, q Question) (Answer, error)
 }
 
-// Question asks for an endpoint slice.
+// Question names an endpoint slice.
 type Question struct {
 	Cluster logicalcluster.Name              `json:"cluster"`
 	Slice   corev1.TypedLocalObjectReference `json:"slice"`

@@ -107,7 +107,8 @@ func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, refere
 		return nil, err
 	}
 	if found.Version == "" {
-		return nil, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this shard", reference.Kind, reference.Name)
+		return nil, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
+			"shard", reference.Kind, reference.Name)
 	}
 	u, err := choose(found.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
 	if err != nil {
