@@ -105,7 +105,8 @@ func (s *sink) Lost(err error) {
 	s.set.update(s.name, func(state *shardState) {
 		switch {
 		case refusal && state.refused == nil:
-			klog.InfoS("A shard refuses the certificate of this front proxy: "+correctCertificate, decisionlog.Shard, s.name, decisionlog.Reason, err)
+			klog.InfoS("A shard refuses the certificate of this front proxy: "+correctCertificate,
+				decisionlog.Shard, s.name, decisionlog.Reason, err)
 		case !state.failed && !refusal && !errors.Is(err, io.EOF):
 			klog.InfoS("The tree of a shard is interrupted", decisionlog.Shard, s.name, decisionlog.Reason, err)
 		}
