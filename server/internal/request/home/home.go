@@ -231,8 +231,8 @@ func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) 
 	return ws
 }
 
-// sinceCreation sets the times of the conditions of a home to that of its creation. Users see the same home whether a shard shows it from its
-// record or from its LogicalCluster, and the latter has no other time.
+// sinceCreation sets the times of the conditions of a home to that of its creation. Users see the same home whether a shard shows it from
+// its record or from its LogicalCluster, and the latter has no other time.
 func sinceCreation(ws *tenancyv1alpha1.Workspace) {
 	for i := range ws.Status.Conditions {
 		ws.Status.Conditions[i].LastTransitionTime = ws.CreationTimestamp
