@@ -67,6 +67,8 @@ var readStored = map[string][]string{
 	"v1alpha1.WorkspaceStatus.Conditions": {
 		"internal/controllers/mount.show",               // writes a stored object
 		"internal/controllers/workspace.setUnscheduled", // writes a stored object
+		"internal/request/home.show",                    // writes an object that is not stored
+		"internal/request/home.sinceCreation",           // as show
 		"internal/shards/workspaces.mirror",             // writes a stored object
 		"internal/tenancy/scheduling.MirrorRemoval",     // writes a stored object
 		"internal/tenancy/scheduling.MirrorStatus",      // writes a stored object
