@@ -18,7 +18,9 @@ type registries struct {
 	err       error
 }
 
-func (r *registries) Create(context.Context, runtime.Object) error { return errors.New("nothing is stored by registries") }
+func (r *registries) Create(context.Context, runtime.Object) error {
+	return errors.New("nothing is stored by registries")
+}
 
 func (r *registries) Complete(_ context.Context, obj runtime.Object) (runtime.Object, error) {
 	r.completed++
