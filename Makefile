@@ -2,7 +2,7 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./cli/... ./docs/... ./fleet/... ./operator/... ./server/... ./test/...
+PKGS   := ./cli/... ./docs/... ./fleet/... ./internal/... ./operator/... ./server/... ./test/...
 # Modules that other repositories require.
 LIBRARIES = api client
 export GOFLAGS += -buildvcs=false
@@ -173,7 +173,7 @@ test: unit e2e-server e2e-sharded-chosen e2e-abuse ## Run all tests except those
 
 .PHONY: unit
 unit: ## Run the unit tests.
-	$(TEST) $$($(GO) list ./cli/... ./fleet/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
+	$(TEST) $$($(GO) list ./cli/... ./fleet/... ./internal/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
 	for library in $(LIBRARIES); do (cd $$library && $(TEST) $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(TEST) ./...
 	cd test/argocd && $(TEST) ./...
@@ -306,7 +306,7 @@ abuse-sharded: build ## Run each attack of one tenant through two front proxies 
 
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
-	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./fleet/... ./operator/... ./server/... | grep -v /e2e)
+	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./fleet/... ./internal/... ./operator/... ./server/... | grep -v /e2e)
 	cd client && CGO_ENABLED=1 $(GO) test -race ./workspaces
 
 FUZZTIME ?= 30s
@@ -389,7 +389,7 @@ golangci-lint:
 
 .PHONY: lint
 lint: golangci-lint ## Check formatting, what .golangci.yaml lists, and the modules of the libraries.
-	@test -z "$$(gofmt -l api cli client fleet operator server test tools)" || { gofmt -l api cli client fleet operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli client fleet internal operator server test tools)" || { gofmt -l api cli client fleet internal operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(BIN)/golangci-lint run $(PKGS)
 	for module in tools $(LIBRARIES); do (cd $$module && $(BIN)/golangci-lint run ./...) || exit 1; done
 	for library in $(LIBRARIES); do (cd $$library && $(GO) mod tidy -diff) || exit 1; done

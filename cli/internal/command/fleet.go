@@ -201,7 +201,7 @@ After an import, run the command again with --update, and apply the manifest: th
 	cmd.Flags().StringVar(&j.caFile, "ca-file", "", "File with the certificate authority of that URL")
 	cmd.Flags().StringVar(&j.image, "image", fleetImage(), "Image of the agent")
 	cmd.Flags().StringToStringVar(&j.labels, "labels", nil, "Labels of the Cluster, which placements select by")
-	cmd.Flags().BoolVar(&j.update, "update", false, "Print the manifest for a cluster that is attached already, whose agent keeps its certificate")
+	cmd.Flags().BoolVar(&j.update, "update", false, "Print the manifest of an attached cluster, whose agent keeps its certificate")
 	cmd.Flags().BoolVar(&j.replace, "replace", false, "End the certificate of the cluster's agent, and allow a new agent to request one")
 	return cmd
 }

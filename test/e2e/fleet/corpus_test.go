@@ -24,13 +24,6 @@ var corpusResources = []string{
 	"statefulsets.apps", "daemonsets.apps", "cronjobs.batch", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io",
 }
 
-// unsupported are the applications of the corpus that do not run, with the reason.
-var unsupported = map[string]string{
-	"bare-pod":        "pods are read-only in a workspace",
-	"other-namespace": "a namespace has another name on the cluster, and with it the DNS names of its Services",
-	"service-account": "service accounts stay in the workspace, so the cluster creates no pods that name one",
-}
-
 // application is a file of the directory corpus: manifests as the documentation of many projects has them.
 type application struct {
 	name    string

@@ -26,6 +26,13 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
+// unsupported are the applications of the corpus that do not run, with the reason.
+var unsupported = map[string]string{
+	"bare-pod":        "pods are read-only in a workspace",
+	"other-namespace": "a namespace has another name on the cluster, and with it the DNS names of its Services",
+	"service-account": "service accounts stay in the workspace, so the cluster creates no pods that name one",
+}
+
 // controllerNamespace is the namespace of the chart.
 const controllerNamespace = "fleet-system"
 
