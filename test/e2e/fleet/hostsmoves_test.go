@@ -76,11 +76,11 @@ func (f *onHosts) answers(ctx context.Context, cluster string, w *kcptest.Cluste
 			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
 				continue
 			}
-			if err := get(ctx, "http://"+pods.Items[i].Status.PodIP+":8080"); err == nil {
+			err := get(ctx, "http://"+pods.Items[i].Status.PodIP+":8080")
+			if err == nil {
 				return nil
-			} else {
-				errs = append(errs, err)
 			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
