@@ -216,6 +216,14 @@ func (c cluster) applyCertManager(ctx context.Context) error {
 }
 
 // probeCertManager checks that the webhook admits an Issuer. Until then, no certificates can be created.
+//
+// cert-manager's cainjector reads the Secret with the authority of the webhook from one cache, and is woken by another. If the second has
+// the Secret first, it finds none and does not look again, so each failed attempt changes the configurations, which wakes it.
 func (c cluster) probeCertManager(ctx context.Context) error {
-	return quiet(c.kubectl(ctx, "apply", "--dry-run=server", "--filename", c.path("issuer.yaml")))
+	err := quiet(c.kubectl(ctx, "apply", "--dry-run=server", "--filename", c.path("issuer.yaml")))
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, quiet(c.kubectl(ctx, "annotate", "--overwrite", "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+		"cert-manager-webhook", "kcp-host/attempt="+time.Now().Format(time.RFC3339Nano))))
 }
