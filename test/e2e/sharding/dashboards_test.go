@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 	"github.com/kcplane/kcp/test/sharded"
 )
@@ -26,6 +28,12 @@ func TestProcessesHaveTheMetricsOfTheDashboards(t *testing.T) {
 	for _, path := range []string{"/clusters/root/api/v1/namespaces", "/clusters/root:dashboards/api/v1/namespaces"} { // one is refused
 		installation.Proxies[0].Server().Get(t, kcptest.Masters, path)
 	}
+	watcher, err := installation.Root().Server().Named("root").Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Watch(t.Context(),
+		metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
 	of := func(process *sharded.Process) func() (int, string) {
 		return func() (int, string) { return process.Server().Get(t, kcptest.Masters, "/metrics") }
 	}

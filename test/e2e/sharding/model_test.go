@@ -47,7 +47,7 @@ func TestAnInstallationStaysConsistentWhileEverythingFails(t *testing.T) {
 	var clients sync.WaitGroup
 	for n := range racers {
 		clients.Go(func() {
-			for random := rand.New(rand.NewPCG(seed, uint64(n))); ctx.Err() == nil && !t.Failed(); {
+			for random := rand.New(rand.NewPCG(seed, uint64(n))); m.continues(ctx) && !t.Failed(); {
 				m.steps.RLock()
 				m.step(random, m.races[random.IntN(contested)], random.IntN(len(m.i.Proxies)))
 				m.steps.RUnlock()
