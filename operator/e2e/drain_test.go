@@ -258,6 +258,12 @@ func TestADrainedShardMovesItsLogicalClustersAndIsDeleted(t *testing.T) {
 	if _, err := d.root.Objects(t, kcpShards).Patch(t.Context(), "shard-2", "application/merge-patch+json", label, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	kcptest.Eventually(t, "the last logical cluster moves", func(ctx context.Context) error {
+		if shard := d.root.GetWorkspace(t, "org").Annotations["core.kcp.io/shard"]; shard != "shard-2" {
+			return fmt.Errorf("it is on %s", shard)
+		}
+		return nil
+	})
 	kcptest.Eventually(t, "the empty shard is deleted", func(ctx context.Context) error {
 		if err := d.drive(ctx, t); err != nil { // its pods end before
 			return err
@@ -266,8 +272,5 @@ func TestADrainedShardMovesItsLogicalClustersAndIsDeleted(t *testing.T) {
 	})
 	if _, err := d.root.Objects(t, kcpShards).Get(t.Context(), "shard-1", metav1.GetOptions{}); kcptest.Gone(err) != nil {
 		t.Errorf("kcp still has the shard: %v", err)
-	}
-	if shard := d.root.GetWorkspace(t, "org").Annotations["core.kcp.io/shard"]; shard != "shard-2" {
-		t.Errorf("the workspace with the selector is on %s", shard)
 	}
 }
