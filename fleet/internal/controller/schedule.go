@@ -45,11 +45,8 @@ func (f *fleet) followAssignments(ctx context.Context, from cache.Cache) error {
 			changed = f.index.SetAssignment(a)
 		}
 		f.pods.Changed(ctx, a.Spec.Workspace)
-		if !changed {
-			return
-		}
-		for _, key := range f.index.Keys(n) {
-			f.reported.Add(object{n, key})
+		if changed {
+			f.writeStatuses(n)
 		}
 	}))
 	if err != nil {
@@ -224,6 +221,13 @@ func (f *fleet) writeStatus(ctx context.Context, o object) (time.Duration, error
 	}
 	live.Object["status"] = status
 	return 0, client.IgnoreNotFound(s.manager.GetClient().Status().Update(ctx, live))
+}
+
+// writeStatuses writes the status of all objects of a namespace.
+func (f *fleet) writeStatuses(n feed.Namespace) {
+	for _, key := range f.index.Keys(n) {
+		f.reported.Add(object{n, key})
+	}
 }
 
 // statusOf returns the status that the workspace shows, or nil if it is not known. While a copy moves, it is that of the copy that works.

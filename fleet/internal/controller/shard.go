@@ -106,6 +106,11 @@ func (s *shard) Start(ctx context.Context) error {
 	defer s.fleet.shards.set(s.endpoint(), nil)
 	defer s.fleet.index.SetSynced(s.endpoint(), false)
 	s.scheduleAll(ctx)
+	for _, n := range s.fleet.index.Namespaces() { // agents may have reported while no status could be written
+		if n.Endpoint == s.endpoint() {
+			s.fleet.writeStatuses(n)
+		}
+	}
 	<-ctx.Done()
 	return nil
 }
