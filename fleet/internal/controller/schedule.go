@@ -75,7 +75,7 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	}
 	snapshot := placement.Snapshot{
 		Key: n.Workspace + "/" + n.Name, Clusters: list.Items, Assignments: f.index.Assignments(n), BoundClaim: f.index.BoundClaim(n),
-		Expected: f.index.Expected(), Now: time.Now(),
+		Expected: f.index.Expected(list.Items), Now: time.Now(),
 	}
 	snapshot.Requests, snapshot.Resources = f.index.Demand(n)
 	if selected != nil {

@@ -47,6 +47,9 @@ func requests(key Key, object *unstructured.Unstructured) corev1.ResourceList {
 		return nil
 	}
 	for name, quantity := range list {
+		if quantity.Sign() < 0 {
+			return nil // no cluster runs such pods, and their sum would hide the requests of others
+		}
 		quantity.Mul(count)
 		list[name] = quantity
 	}
@@ -107,18 +110,93 @@ func (d *demand) set(key Key, list corev1.ResourceList) {
 	}
 }
 
-// account adds the requests of a namespace to those that are expected on its clusters, or subtracts them. The requests of a copy that is
-// ready are not expected any more: its agent reports them.
-func (x *Index) account(c *content, sign int) {
-	for cluster, a := range c.assignments {
-		if a.Spec.Draining || a.Status.Phase == v1alpha1.AssignmentReady {
+// limits are what the requests of a copy on a cluster cannot exceed.
+type limits struct {
+	quota, capacity corev1.ResourceList
+}
+
+// defaultPods is the number of pods that a namespace may have on a cluster without a quota of its own.
+const defaultPods = 100
+
+func limitsOf(cluster *v1alpha1.Cluster) limits {
+	quota := cluster.Spec.Quota
+	if len(quota) == 0 {
+		quota = corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(defaultPods, resource.DecimalSI)}
+	}
+	return limits{quota, cluster.Status.Capacity}
+}
+
+func (l limits) equal(other limits) bool {
+	return equalLists(l.quota, other.quota) && equalLists(l.capacity, other.capacity)
+}
+
+func equalLists(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+}
+
+// bounded returns what a copy with some requests can use of a cluster: at most the quota of its namespace, and nothing if the cluster is
+// too small for the copy. What the cluster does not report has no limit to compare with, and is left out.
+func (l limits) bounded(requests corev1.ResourceList) corev1.ResourceList {
+	bounded := corev1.ResourceList{}
+	for name, capacity := range l.capacity {
+		wanted, ok := requests[name]
+		if !ok {
 			continue
 		}
-		if x.expected[cluster] == nil {
-			x.expected[cluster] = corev1.ResourceList{}
+		for _, of := range []corev1.ResourceName{name, corev1.DefaultResourceRequestsPrefix + name} {
+			if quota, limited := l.quota[of]; limited && wanted.Cmp(quota) > 0 {
+				wanted = quota
+			}
 		}
-		if add(x.expected[cluster], a.Spec.Share.OfRequests(c.demand.sum), sign); len(x.expected[cluster]) == 0 {
-			delete(x.expected, cluster)
+		if wanted.Cmp(capacity) > 0 {
+			return nil
+		}
+		bounded[name] = wanted.DeepCopy()
+	}
+	return bounded
+}
+
+// expect updates what a cluster has to expect of a namespace. The requests of a copy that is ready are not expected any more: its agent
+// reports them.
+func (x *Index) expect(c *content, cluster string) {
+	var list corev1.ResourceList
+	if a := c.assignments[cluster]; a != nil && !a.Spec.Draining && a.Status.Phase != v1alpha1.AssignmentReady {
+		list = x.limits[cluster].bounded(a.Spec.Share.OfRequests(c.demand.sum))
+	}
+	if x.expected[cluster] == nil {
+		x.expected[cluster] = corev1.ResourceList{}
+	}
+	add(x.expected[cluster], c.expected[cluster], -1)
+	if add(x.expected[cluster], list, 1); len(x.expected[cluster]) == 0 {
+		delete(x.expected, cluster)
+	}
+	if c.expected[cluster] = list; len(list) == 0 {
+		delete(c.expected, cluster)
+	}
+}
+
+// limit updates the limits of the clusters, and what is expected of clusters whose limits have changed.
+func (x *Index) limit(clusters []v1alpha1.Cluster) {
+	changed, all := map[string]bool{}, make(map[string]limits, len(clusters))
+	for i := range clusters {
+		name := clusters[i].Name
+		all[name] = limitsOf(&clusters[i])
+		changed[name] = !all[name].equal(x.limits[name])
+	}
+	for name := range x.limits {
+		if _, ok := all[name]; !ok {
+			changed[name] = true
+		}
+	}
+	maps.DeleteFunc(changed, func(_ string, differs bool) bool { return !differs })
+	if x.limits = all; len(changed) == 0 {
+		return
+	}
+	for _, c := range x.namespaces {
+		for cluster := range c.assignments {
+			if changed[cluster] {
+				x.expect(c, cluster)
+			}
 		}
 	}
 }
@@ -136,10 +214,12 @@ func (x *Index) Demand(n Namespace) (corev1.ResourceList, []schema.GroupResource
 	return c.demand.sum.DeepCopy(), resources
 }
 
-// Expected returns what pods will request on each cluster that its agent does not report yet: those of copies that are not ready.
-func (x *Index) Expected() map[string]corev1.ResourceList {
+// Expected returns what pods will request on each cluster that its agent does not report yet: those of copies that are not ready. One copy
+// adds at most what the quota of the cluster allows, and nothing if it is larger than the cluster.
+func (x *Index) Expected(clusters []v1alpha1.Cluster) map[string]corev1.ResourceList {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.limit(clusters)
 	copied := make(map[string]corev1.ResourceList, len(x.expected))
 	for cluster, list := range x.expected {
 		copied[cluster] = list.DeepCopy()

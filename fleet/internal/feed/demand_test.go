@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -41,6 +42,7 @@ func TestTheDemandOfANamespaceIsThatOfItsPods(t *testing.T) {
 		{web, requesting("web", 1, "500m"), "2500m", 2, false},
 		{web, requesting("web", -1, "500m"), "2", 2, false},
 		{web, requesting("web", 1, "a lot"), "2", 2, false},
+		{web, requesting("web", 1, "-1"), "2", 2, false},
 		{other, nil, "0", 2, false},
 		{web, nil, "0", 1, true},
 	} {
@@ -52,11 +54,19 @@ func TestTheDemandOfANamespaceIsThatOfItsPods(t *testing.T) {
 	}
 }
 
+// sized returns a cluster with some processors, and a quota.
+func sized(name, cpu string, quota corev1.ResourceList) v1alpha1.Cluster {
+	c := v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterSpec{Quota: quota}}
+	c.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse("1000")}
+	return c
+}
+
 func TestCopiesThatAreNotReadyAreExpectedToRequestMore(t *testing.T) {
 	x := newTestIndex()
+	clusters := []v1alpha1.Cluster{sized("east", "100", nil), sized("west", "100", nil)}
 	want := func(what, east, west string) {
 		t.Helper()
-		if got := x.Expected(); cpuOf(got["east"]) != east || cpuOf(got["west"]) != west {
+		if got := x.Expected(clusters); cpuOf(got["east"]) != east || cpuOf(got["west"]) != west {
 			t.Errorf("%s: expected %v", what, got)
 		}
 	}
@@ -80,6 +90,34 @@ func TestCopiesThatAreNotReadyAreExpectedToRequestMore(t *testing.T) {
 	want("when east is removed", "0", "0")
 	if len(x.expected) > 0 {
 		t.Errorf("an idle index has %v", x.expected)
+	}
+}
+
+func TestOneCopyIsExpectedToRequestNoMoreThanItCanGet(t *testing.T) {
+	quota := corev1.ResourceList{"requests.cpu": resource.MustParse("6"), corev1.ResourcePods: resource.MustParse("5")}
+	for name, test := range map[string]struct {
+		clusters  []v1alpha1.Cluster
+		replicas  int64
+		cpu, pods string
+	}{
+		"without limits in the way":            {[]v1alpha1.Cluster{sized("east", "8", nil)}, 4, "4", "4"},
+		"pods of the default quota":            {[]v1alpha1.Cluster{sized("east", "1000", nil)}, 200, "200", "100"},
+		"a quota":                              {[]v1alpha1.Cluster{sized("east", "8", quota)}, 200, "6", "5"},
+		"a copy that is larger than a cluster": {[]v1alpha1.Cluster{sized("east", "8", nil)}, 9, "0", "0"},
+		"a cluster that reports nothing":       {[]v1alpha1.Cluster{{ObjectMeta: metav1.ObjectMeta{Name: "east"}}}, 4, "0", "0"},
+		"a cluster that is not known":          {nil, 4, "0", "0"},
+	} {
+		x := newTestIndex()
+		x.Expected([]v1alpha1.Cluster{sized("east", "2", nil)})
+		x.SetAssignment(assignment(home, "east"))
+		x.SetObject(home, Key{deployments, "web"}, requesting("web", test.replicas, "1"))
+		got := x.Expected(test.clusters)["east"]
+		if pods := got[corev1.ResourcePods]; cpuOf(got) != test.cpu || pods.String() != test.pods {
+			t.Errorf("%s: expected are %s of processors and %s pods", name, cpuOf(got), pods.String())
+		}
+		if x.RemoveAssignment(assignment(home, "east")); len(x.expected) > 0 {
+			t.Errorf("%s: without copies, expected are %v", name, x.expected)
+		}
 	}
 }
 

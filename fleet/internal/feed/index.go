@@ -38,8 +38,9 @@ type content struct {
 	used   map[string]int
 	// bound are the names of the PersistentVolumeClaims whose volumes can be used on one cluster only.
 	bound map[string]bool
-	// demand is what the objects require of a cluster.
-	demand demand
+	// demand is what the objects require of a cluster, and expected is what each cluster has to expect of that.
+	demand   demand
+	expected map[string]corev1.ResourceList
 }
 
 // Report is the state of an object on one cluster.
@@ -61,8 +62,9 @@ type Index struct {
 	feeds    map[string]*Feed
 	// synced are the endpoints of which the index has all objects.
 	synced map[string]bool
-	// expected are the requests of copies that are not ready, by cluster.
+	// expected are the requests of copies that are not ready, by cluster, and limits are those of each copy.
 	expected map[string]corev1.ResourceList
+	limits   map[string]limits
 	// first is the resource version at which the feeds begin. It is higher than those of former processes.
 	first uint64
 	// ready is true when the index has all Assignments.
@@ -102,6 +104,7 @@ func (x *Index) at(n Namespace) *content {
 			used:        map[string]int{},
 			bound:       map[string]bool{},
 			demand:      newDemand(),
+			expected:    map[string]corev1.ResourceList{},
 		}
 		x.namespaces[n] = c
 	}
@@ -123,9 +126,10 @@ func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructure
 	former := c.firstBound()
 	decisive = c.demand.count(key, c.objects[key] != nil, object != nil)
 	if list := requests(key, object); len(list)+len(c.demand.requests[key]) > 0 {
-		x.account(c, -1)
 		c.demand.set(key, list)
-		x.account(c, 1)
+		for cluster := range c.assignments {
+			x.expect(c, cluster)
+		}
 	}
 	c.objects[key] = object
 	if object == nil {
@@ -159,9 +163,8 @@ func (x *Index) SetAssignment(a *v1alpha1.Assignment) bool {
 	x.assigned[a.Name] = n
 	c := x.at(n)
 	former := c.assignments[a.Spec.Cluster]
-	x.account(c, -1)
 	c.assignments[a.Spec.Cluster] = a
-	x.account(c, 1)
+	x.expect(c, a.Spec.Cluster)
 	if former != nil && former.UID == a.UID && equality.Semantic.DeepEqual(former.Spec, a.Spec) {
 		return former.Status.Phase != a.Status.Phase // a report of the agent changes nothing that it sees
 	}
@@ -187,9 +190,8 @@ func (x *Index) remove(n Namespace, cluster string) {
 	for name, w := range f.items[c.assignments[cluster].Name] {
 		f.set(name, w.key, nil)
 	}
-	x.account(c, -1)
 	delete(c.assignments, cluster)
-	x.account(c, 1)
+	x.expect(c, cluster)
 	for _, reports := range c.reports {
 		delete(reports, cluster)
 	}
