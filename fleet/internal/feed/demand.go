@@ -18,6 +18,13 @@ import (
 // mostRequests is the number of different resources that a pod may request. Pods with more count as if they requested none.
 const mostRequests = 32
 
+// mostNames is the number of different resources that count in a namespace, besides those in basic. Its sum is read under the lock of all
+// namespaces, and copied for each decision.
+const mostNames = 64
+
+// basic are the resources that always count.
+var basic = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
+
 // counted are the fields with the number of pods, by the resource whose template describes them.
 var counted = map[schema.GroupResource]string{
 	{Group: "apps", Resource: "deployments"}:  "replicas",
@@ -101,13 +108,24 @@ func (d *demand) count(key Key, before, now bool) bool {
 	return false
 }
 
-// set replaces the requests of an object.
-func (d *demand) set(key Key, list corev1.ResourceList) {
-	add(d.sum, d.requests[key], -1)
-	add(d.sum, list, 1)
+// set replaces the requests of an object. It reports whether they change.
+func (d *demand) set(key Key, list corev1.ResourceList) bool {
+	former := d.requests[key]
+	if equalLists(former, list) {
+		return false
+	}
+	add(d.sum, former, -1)
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if _, counts := d.sum[name]; !counts && len(d.sum) >= mostNames+len(basic) && !slices.Contains(basic, name) {
+			delete(list, name)
+			continue
+		}
+		add(d.sum, corev1.ResourceList{name: list[name]}, 1)
+	}
 	if d.requests[key] = list; len(list) == 0 {
 		delete(d.requests, key)
 	}
+	return true
 }
 
 // limits are what the requests of a copy on a cluster cannot exceed.

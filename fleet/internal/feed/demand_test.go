@@ -136,6 +136,53 @@ func TestPodsWithTooManyResourcesCountAsNone(t *testing.T) {
 	}
 }
 
+func TestANamespaceCountsABoundedNumberOfResources(t *testing.T) {
+	x := newTestIndex()
+	x.SetAssignment(assignment(home, "east"))
+	many := func(from int) *unstructured.Unstructured {
+		list := map[string]any{"cpu": "1"}
+		for n := range mostRequests - 1 {
+			list[fmt.Sprint("example.com/r", from+n)] = "1"
+		}
+		u := requesting("web", 1, "1")
+		container := map[string]any{"name": "c", "resources": map[string]any{"requests": list}}
+		u.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}}
+		return u
+	}
+	const objects = 10
+	for n := range objects {
+		for range 2 { // an event that changes nothing changes no sum
+			x.SetObject(home, Key{deployments, fmt.Sprint("web", n)}, many(n*mostRequests))
+		}
+	}
+	sum, _ := x.Demand(home)
+	if most := mostNames + len(basic); len(sum) > most || cpuOf(sum) != fmt.Sprint(objects) {
+		t.Errorf("the demand has %d resources, at most %d count, and %s of processors", len(sum), most, cpuOf(sum))
+	}
+	for n := range objects {
+		x.SetObject(home, Key{deployments, fmt.Sprint("web", n)}, nil)
+	}
+	if sum, _ := x.Demand(home); len(sum) > 0 {
+		t.Errorf("without objects, the demand is %v", sum)
+	}
+}
+
+func TestRequestsThatAreEqualChangeNothing(t *testing.T) {
+	d := newDemand()
+	list := func(cpu string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+	key := Key{deployments, "web"}
+	for i, step := range []struct {
+		list corev1.ResourceList
+		want bool
+	}{{nil, false}, {list("1"), true}, {list("1000m"), false}, {list("2"), true}, {nil, true}, {nil, false}} {
+		if got := d.set(key, step.list); got != step.want {
+			t.Errorf("step %d: changes %t", i, got)
+		}
+	}
+}
+
 func TestOnlyResourcesWithPodsHaveADemand(t *testing.T) {
 	u := requesting("web", 1, "1")
 	for resourceName, want := range map[string]string{"deployments": "1", "widgets": "0"} {

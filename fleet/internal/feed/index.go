@@ -120,13 +120,13 @@ func (x *Index) tidy(n Namespace) {
 // SetObject adds or replaces an object, which nothing may change afterwards. A nil object removes it. It reports whether the clusters that
 // the namespace may run on may be others now.
 func (x *Index) SetObject(n Namespace, key Key, object *unstructured.Unstructured) (decisive bool) {
+	list := requests(key, object) // without the lock: a pod may have many containers
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.at(n)
 	former := c.firstBound()
 	decisive = c.demand.count(key, c.objects[key] != nil, object != nil)
-	if list := requests(key, object); len(list)+len(c.demand.requests[key]) > 0 {
-		c.demand.set(key, list)
+	if c.demand.set(key, list) {
 		for cluster := range c.assignments {
 			x.expect(c, cluster)
 		}
