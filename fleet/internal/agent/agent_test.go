@@ -119,6 +119,52 @@ func TestAnObjectIsDeletedOnlyWhenTheFleetConfirmsItsAbsence(t *testing.T) {
 	}
 }
 
+func TestLabelsThatAnotherTenantChoosesBlockNoWorkload(t *testing.T) {
+	controlled := func(u *unstructured.Unstructured) {
+		yes := true
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "CronJob", Name: "c", UID: "1", Controller: &yes}})
+	}
+	for name, test := range map[string]struct {
+		namespace string
+		change    func(*unstructured.Unstructured)
+		assigned  bool
+	}{
+		"a copy of a template in another namespace":                                     {"w-other", controlled, true},
+		"a copy of a template in the same namespace":                                    {"w-shop", controlled, true},
+		"an object in another namespace":                                                {"w-other", func(*unstructured.Unstructured) {}, true},
+		"an object in another namespace, of an assignment that the agent does not know": {"w-other", func(*unstructured.Unstructured) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, []runtime.Object{theCluster(t), theAssignment(t), theWorkload(t, "settings")})
+			if err := r.reconcileWorkload(t.Context(), "a.settings"); err != nil {
+				t.Fatal(err)
+			}
+			r.awaitCached(t, "a.settings")
+			other := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+			other.SetName("w-other")
+			other.SetAnnotations(map[string]string{ownerAnnotation: "east/b"})
+			if err := r.namespaces.GetStore().Add(other); err != nil {
+				t.Fatal(err)
+			}
+			hostile := r.configMap(t, "settings").DeepCopy() // with all labels and annotations of the agent
+			hostile.SetName("hostile")
+			hostile.SetNamespace(test.namespace)
+			test.change(hostile)
+			if err := r.watched[configMaps].informer.GetIndexer().Add(hostile); err != nil {
+				t.Fatal(err)
+			}
+			if !test.assigned {
+				if err := r.assignments.GetStore().Replace(nil, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if found := r.existing("a.settings")[configMaps]; len(found) != 1 || found[0].GetName() != "settings" {
+				t.Errorf("%d objects are taken for the workload", len(found))
+			}
+		})
+	}
+}
+
 func TestADrainingAssignmentRemovesOnlyTheNamespaceThatTheAgentCreated(t *testing.T) {
 	draining := func(a *v1alpha1.Assignment) { a.Spec.Draining = true }
 	own := foreignNamespace("w-shop")

@@ -164,7 +164,11 @@ func (s *syncer) listSecretsOf(ctx context.Context, namespace *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	for _, workload := range s.secrets.replace(namespace.GetName(), list.Items) {
+	own := slices.DeleteFunc(list.Items, func(u unstructured.Unstructured) bool { // see mayBeOf
+		assignment := assignmentOf(u.GetLabels()[workloadLabel])
+		return metav1.GetControllerOf(&u) != nil || namespace.GetAnnotations()[ownerAnnotation] != s.owner(assignment)
+	})
+	for _, workload := range s.secrets.replace(namespace.GetName(), own) {
 		s.queue.Add(item{false, workload})
 		s.queue.Add(item{true, assignmentOf(workload)})
 	}

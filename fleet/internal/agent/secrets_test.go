@@ -129,8 +129,17 @@ func TestAnAgentThatRestartsKnowsItsSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	hostile := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}
+	hostile.SetName("z-hostile") // a controller has copied labels that a user chose
+	hostile.SetLabels(map[string]string{workloadLabel: "c.password", v1alpha1.ClusterLabel: "east"})
+	if _, err := r.cluster.Resource(secretResource).Namespace("w-shop").Create(t.Context(), hostile, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	r.cluster.ClearActions()
 	r.listSecrets(t.Context())
+	if known := r.existing("c.password"); len(known) > 0 {
+		t.Errorf("a Secret of another namespace is taken for that of a workload: %v", known)
+	}
 	if known := r.existing("a.password")[secretResource]; len(known) != 1 || known[0].GetNamespace() != "w-shop" {
 		t.Errorf("known are %v", known)
 	}

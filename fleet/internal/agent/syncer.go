@@ -299,6 +299,25 @@ func (s *syncer) watch(ctx context.Context, resource schema.GroupVersionResource
 	return nil
 }
 
+// mayBeOf reports whether the agent may have created an object for a workload. The label alone is no proof: controllers copy the labels of
+// templates, which users choose, to objects. The agent creates nothing that has a controller, and creates all objects of a workload in the
+// namespace of its assignment.
+func (s *syncer) mayBeOf(u *unstructured.Unstructured, workload string) bool {
+	if metav1.GetControllerOf(u) != nil {
+		return false
+	}
+	assignment := assignmentOf(workload)
+	if _, a, err := stored[v1alpha1.Assignment](s.assignments, assignment); err == nil && a != nil {
+		return u.GetNamespace() == namespaceName(a)
+	}
+	namespace, exists, err := s.namespaces.GetStore().GetByKey(u.GetNamespace())
+	if err != nil || !exists {
+		return true // nothing is deleted without the annotation of the agent
+	}
+	of, err := meta.Accessor(namespace)
+	return err == nil && of.GetAnnotations()[ownerAnnotation] == s.owner(assignment)
+}
+
 // existing returns the objects on the cluster that the agent created for a workload, by resource.
 func (s *syncer) existing(workload string) map[schema.GroupVersionResource][]*unstructured.Unstructured {
 	s.mu.Lock()
@@ -313,7 +332,7 @@ func (s *syncer) existing(workload string) map[schema.GroupVersionResource][]*un
 			continue
 		}
 		for _, o := range objects {
-			if u, ok := o.(*unstructured.Unstructured); ok {
+			if u, ok := o.(*unstructured.Unstructured); ok && s.mayBeOf(u, workload) {
 				found[resource] = append(found[resource], u)
 			}
 		}
