@@ -1,11 +1,17 @@
 package comparison
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/internal/crd"
@@ -75,5 +81,52 @@ func TestTheFirstDifferenceIsReportedWithItsPath(t *testing.T) {
 	}
 	if got := compareWith(schema, again, exported, "v3"); got.State != v1alpha1.ResourceIncompatible || !strings.Contains(got.Message, "cannot be compared") {
 		t.Errorf("a version that does not exist: %v", got)
+	}
+}
+
+func TestAGroupThatIsUnavailableIsNotTakenForRemoved(t *testing.T) {
+	schema, err := snapshot.Take(gadget(t, "10", "size"), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported, err := json.Marshal([]any{schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := `{"name":"example.com","versions":[{"groupVersion":"example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"example.com/v1","version":"v1"}}`
+	for name, test := range map[string]struct {
+		groups string
+		state  v1alpha1.ResourceState // empty means unknown
+	}{
+		"the group is unavailable":   {group, ""},
+		"another one is unavailable": {strings.ReplaceAll(group, "example", "another"), v1alpha1.ResourceIncompatible},
+		"nothing is unavailable":     {"", v1alpha1.ResourceIncompatible},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch r.URL.Path {
+			case "/api":
+				fmt.Fprint(w, `{"kind":"APIVersions","versions":[]}`)
+			case "/apis":
+				fmt.Fprintf(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[%s]}`, test.groups)
+			default:
+				http.Error(w, "unavailable", http.StatusServiceUnavailable)
+			}
+		}))
+		t.Cleanup(server.Close)
+		var output bytes.Buffer
+		if err := Run(t.Context(), &rest.Config{Host: server.URL}, bytes.NewReader(exported), &output); err != nil {
+			t.Fatal(err)
+		}
+		result, state := Result{}, v1alpha1.ResourceState("")
+		if err := json.Unmarshal(output.Bytes(), &result); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range result.Resources {
+			state = r.State
+		}
+		if state != test.state || (state == "") != (result.Error != "") {
+			t.Errorf("%s: state %q, error %q", name, state, result.Error)
+		}
 	}
 }

@@ -56,7 +56,8 @@ type Pulled struct {
 func (c *Cluster) Pull(ctx context.Context, names []string) (Pulled, error) {
 	var pulled Pulled
 	groups, lists, err := c.discovery.ServerGroupsAndResourcesWithContext(ctx)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
 		return pulled, err
 	} else if err != nil {
 		pulled.Notes = append(pulled.Notes, err.Error()) // an unavailable API service does not hide the others
@@ -67,6 +68,7 @@ func (c *Cluster) Pull(ctx context.Context, names []string) (Pulled, error) {
 	}
 	resources, err := selected(all, names)
 	if err != nil {
+		err = orUnknown(err, failed)
 		return pulled, err
 	}
 	for _, r := range resources {

@@ -147,6 +147,22 @@ func IsNotServed(err error) bool {
 	return errors.As(err, &e)
 }
 
+// orUnknown replaces the error for a name that no resource has, if a group version that could have such a resource could not be discovered:
+// an API service that is unavailable for a moment is no reason to take its resources for removed.
+func orUnknown(err error, failed map[schema.GroupVersion]error) error {
+	var name notServedError
+	if !errors.As(err, &name) {
+		return err
+	}
+	spelled, _, _ := strings.Cut(string(name), ".")
+	for gv, cause := range failed {
+		if r := (&resource{version: gv, preferred: true}); r.hasName(spelled, string(name)) {
+			return fmt.Errorf("looking for resource %q: discovering %s: %w", string(name), gv, cause)
+		}
+	}
+	return err
+}
+
 // texts returns the sorted names of resources.
 func texts(resources []*resource) []string {
 	result := make([]string, len(resources))
