@@ -89,6 +89,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// backoff is the pause after an attempt: it doubles with each failure.
+type backoff struct{ first, longest, last time.Duration }
+
+// after returns the pause after an attempt.
+func (b *backoff) after(failed bool) time.Duration {
+	if b.last = min(2*b.last, b.longest); !failed || b.last == 0 {
+		b.last = b.first
+	}
+	return b.last
+}
+
 // session works with one certificate, until it must be renewed.
 func (a *Agent) session(ctx context.Context) error {
 	config, renewal, err := a.credential.obtain(ctx)

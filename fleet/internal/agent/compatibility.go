@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,9 @@ import (
 )
 
 const (
-	// comparePeriod is the time between two looks for changes of schemas. It costs two small requests.
-	comparePeriod = 10 * time.Second
+	// comparePeriod is the time between two looks for changes of schemas. It costs two small requests. A comparison that fails costs a process
+	// each time: the time doubles up to longestComparePause.
+	comparePeriod, longestComparePause = 10 * time.Second, 10 * time.Minute
 	// compareTime is the maximum time of a comparison.
 	compareTime = 5 * time.Minute
 	// maxSchemaBytes is the maximum size of all exported schemas, and mostResources the number of resources in the status of a Cluster.
@@ -51,10 +53,13 @@ func (s *syncer) keepComparing(ctx context.Context) {
 		return
 	}
 	c := &comparison{Agent: s.Agent, fleet: s.fleet, client: client}
-	for ; ctx.Err() == nil; sleep(ctx, comparePeriod) {
-		if err := c.compare(ctx); err != nil && ctx.Err() == nil {
+	wait := backoff{first: comparePeriod, longest: longestComparePause}
+	for ctx.Err() == nil {
+		err := c.compare(ctx)
+		if err != nil && ctx.Err() == nil {
 			klog.Background().Info("Schemas not compared completely, trying again", "error", err.Error())
 		}
+		sleep(ctx, wait.after(err != nil))
 	}
 }
 
@@ -72,9 +77,11 @@ func (c *comparison) compare(ctx context.Context) error {
 	if err != nil || schemas == nil {
 		return err
 	}
-	if c.paths, err = pathsOf(schemas); err != nil {
+	list, err := parse(schemas)
+	if err != nil {
 		return err
 	}
+	c.paths = pathsOf(list)
 	if served, err = c.servedNow(); err != nil { // before the comparison: a later change is found the next time
 		return err
 	}
@@ -82,8 +89,10 @@ func (c *comparison) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resources := result.Resources[:min(len(result.Resources), mostResources)]
-	if _, err = c.updateCluster(ctx, c.fleet, func(s *v1alpha1.ClusterStatus) { s.Resources = resources }); err != nil {
+	if _, err = c.updateCluster(ctx, c.fleet, func(s *v1alpha1.ClusterStatus) {
+		resources := withFormer(list, result.Resources, s.Resources)
+		s.Resources = resources[:min(len(resources), mostResources)]
+	}); err != nil {
 		return err
 	}
 	if result.Error != "" {
@@ -93,20 +102,42 @@ func (c *comparison) compare(ctx context.Context) error {
 	return nil
 }
 
-// pathsOf returns the paths of the documents of OpenAPI that describe the resources of some schemas.
-func pathsOf(schemas []byte) (paths []string, err error) {
-	var list []struct {
-		Spec struct {
-			Group    string
-			Versions []struct {
-				Name    string
-				Storage bool
-			}
+// exportedSchema is what the agent reads of an exported schema.
+type exportedSchema struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		Group    string
+		Versions []struct {
+			Name    string
+			Storage bool
 		}
 	}
+}
+
+func parse(schemas []byte) (list []exportedSchema, err error) {
 	if err := json.Unmarshal(schemas, &list); err != nil {
 		return nil, fmt.Errorf("exported schemas: %w", err)
 	}
+	return list, nil
+}
+
+// withFormer returns the results of a comparison in the order of the exported schemas. A schema that could not be compared keeps its former
+// result: namespaces do not move because a part of the cluster was unavailable for a moment.
+func withFormer(exported []exportedSchema, compared, former []v1alpha1.ClusterResource) (all []v1alpha1.ClusterResource) {
+	for _, s := range exported {
+		for _, results := range [][]v1alpha1.ClusterResource{compared, former} {
+			i := slices.IndexFunc(results, func(r v1alpha1.ClusterResource) bool { return r.Schema == s.Metadata.Name })
+			if i >= 0 {
+				all = append(all, results[i])
+				break
+			}
+		}
+	}
+	return all
+}
+
+// pathsOf returns the paths of the documents of OpenAPI that describe the resources of some schemas.
+func pathsOf(list []exportedSchema) (paths []string) {
 	for _, s := range list {
 		for _, v := range s.Spec.Versions {
 			switch {
@@ -118,7 +149,7 @@ func pathsOf(schemas []byte) (paths []string, err error) {
 			}
 		}
 	}
-	return paths, nil
+	return paths
 }
 
 // servedNow identifies the schemas of the cluster in the group versions that are compared.
