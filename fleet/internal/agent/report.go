@@ -30,11 +30,11 @@ func (a *Agent) report(ctx context.Context, fleet dynamic.Interface) error {
 	if err != nil {
 		return err
 	}
-	capacity, err := a.capacity(ctx)
+	capacity, nodes, err := a.capacity(ctx)
 	if err != nil {
 		return err
 	}
-	requested, err := a.requested(ctx)
+	requested, err := a.requested(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -53,26 +53,29 @@ func (a *Agent) keepReporting(ctx context.Context, fleet dynamic.Interface) {
 	}
 }
 
-// capacity returns what the nodes that accept pods can allocate to them. Without the permission to list nodes, it returns nothing.
-func (a *Agent) capacity(ctx context.Context) (corev1.ResourceList, error) {
-	sum := corev1.ResourceList{}
+// capacity returns what the nodes that accept pods can allocate to them, and the names of these nodes. Without the permission to list nodes,
+// it returns nothing.
+func (a *Agent) capacity(ctx context.Context) (corev1.ResourceList, map[string]bool, error) {
+	sum, names := corev1.ResourceList{}, map[string]bool{}
 	nodes, err := a.local.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
-		return sum, nil
+		return sum, names, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range nodes.Items {
 		if !nodes.Items[i].Spec.Unschedulable {
 			addTo(sum, nodes.Items[i].Status.Allocatable)
+			names[nodes.Items[i].Name] = true
 		}
 	}
-	return sum, nil
+	return sum, names, nil
 }
 
-// requested returns what the pods on nodes request together. Without the permission to list pods, it returns nothing.
-func (a *Agent) requested(ctx context.Context) (corev1.ResourceList, error) {
+// requested returns what the pods on some nodes request together. The capacity must be that of the same nodes: the difference is what is
+// free. Without the permission to list pods, it returns nothing.
+func (a *Agent) requested(ctx context.Context, nodes map[string]bool) (corev1.ResourceList, error) {
 	sum := corev1.ResourceList{}
 	options := metav1.ListOptions{FieldSelector: onNodes, Limit: podsOfPage}
 	for {
@@ -84,9 +87,11 @@ func (a *Agent) requested(ctx context.Context) (corev1.ResourceList, error) {
 			return nil, err
 		}
 		for i := range pods.Items {
-			addTo(sum, resourcehelpers.PodRequests(&pods.Items[i], resourcehelpers.PodResourcesOptions{}))
+			if nodes[pods.Items[i].Spec.NodeName] {
+				addTo(sum, resourcehelpers.PodRequests(&pods.Items[i], resourcehelpers.PodResourcesOptions{}))
+				addTo(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
+			}
 		}
-		addTo(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(int64(len(pods.Items)), resource.DecimalSI)})
 		if options.Continue = pods.Continue; options.Continue == "" {
 			return sum, nil
 		}

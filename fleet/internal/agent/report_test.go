@@ -28,23 +28,26 @@ func TestTheCapacityIsThatOfNodesThatAcceptPods(t *testing.T) {
 			Status: corev1.NodeStatus{Allocatable: resourceList("3500m", "8Gi")}}
 	}
 	a := &Agent{local: kubefake.NewClientset(node("a", false), node("b", false), node("c", true))}
-	capacity, err := a.capacity(t.Context())
+	capacity, nodes, err := a.capacity(t.Context())
 	if diff := cmp.Diff(map[string]string{"cpu": "7", "memory": "16Gi"}, texts(capacity)); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
+	if len(nodes) != 2 || !nodes["a"] || !nodes["b"] {
+		t.Errorf("the nodes are %v", nodes)
+	}
 }
 
-func TestRequestsOfPodsAddUp(t *testing.T) {
-	pod := func(name string) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}, Spec: corev1.PodSpec{NodeName: "a"}}
+func TestRequestsOfPodsOnTheSameNodesAddUp(t *testing.T) {
+	pod := func(name, node string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}, Spec: corev1.PodSpec{NodeName: node}}
 		for _, container := range []string{"x", "y"} {
 			p.Spec.Containers = append(p.Spec.Containers,
 				corev1.Container{Name: container, Resources: corev1.ResourceRequirements{Requests: resourceList("250m", "1Gi")}})
 		}
 		return p
 	}
-	a := &Agent{local: kubefake.NewClientset(pod("one"), pod("two"))}
-	requested, err := a.requested(t.Context())
+	a := &Agent{local: kubefake.NewClientset(pod("one", "a"), pod("two", "b"), pod("three", "cordoned"))}
+	requested, err := a.requested(t.Context(), map[string]bool{"a": true, "b": true})
 	if diff := cmp.Diff(map[string]string{"cpu": "1", "memory": "4Gi", "pods": "2"}, texts(requested)); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
