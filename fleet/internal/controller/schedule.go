@@ -88,7 +88,7 @@ func (f *fleet) schedule(ctx context.Context, n feed.Namespace) (time.Duration, 
 	if !d.Moves {
 		f.moves.forget(n)
 	} else if wait := f.moves.wait(n, snapshot.Now); wait > 0 {
-		d.Create, d.Again = nil, wait
+		d.Create, d.Share, d.Drain, d.Again = nil, nil, nil, wait
 	}
 	if err := f.apply(ctx, n, snapshot.Assignments, d); err != nil {
 		return 0, err

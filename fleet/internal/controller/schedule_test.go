@@ -116,6 +116,38 @@ func TestMovesBeyondTheLimitWait(t *testing.T) {
 	}
 }
 
+func TestBreakBeforeMakeDrainsInItsTurnAndTakesOneTurn(t *testing.T) {
+	placement := anywhere().(*v1alpha1.Placement)
+	placement.Spec.Move = v1alpha1.BreakBeforeMake
+	names := []string{"a", "b"}
+	user := []client.Object{placement}
+	for _, name := range names {
+		user = append(user, userNamespace(name))
+	}
+	i := install(t, []client.Object{readyCluster("east")}, user)
+	for _, name := range names {
+		i.decide(t, name)
+		i.agentReports(t, name, "east", v1alpha1.AssignmentReady)
+	}
+	if err := i.provider.Create(t.Context(), readyCluster("west")); err != nil {
+		t.Fatal(err)
+	}
+	i.change(t, "east", func(c *v1alpha1.Cluster) { c.Spec.Drain = true })
+	i.moves = newTurns(1)
+	for _, want := range []map[string]string{{"east": "draining"}, {"east": "draining"}} {
+		if diff := cmp.Diff(want, i.decide(t, "a")); diff != "" {
+			t.Errorf("the first namespace (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"east": string(v1alpha1.AssignmentReady)}, i.decide(t, "b")); diff != "" {
+			t.Errorf("the second namespace moves without a turn (-want +got):\n%s", diff)
+		}
+	}
+	i.agentReports(t, "a", "east", v1alpha1.AssignmentGone)
+	if _, created := i.decide(t, "a")["west"]; !created {
+		t.Error("the first namespace waits for a second turn")
+	}
+}
+
 // BenchmarkDecisionWithTenThousandAssignments reports the 99th percentile of the time that a decision takes. The goal is one second.
 func BenchmarkDecisionWithTenThousandAssignments(b *testing.B) {
 	const assignments = 10000

@@ -50,7 +50,7 @@ type Decision struct {
 	Drain []string
 	// Delete are the clusters whose assignment has no copy any more.
 	Delete []string
-	// Moves reports whether a created assignment replaces another one.
+	// Moves reports whether the changes begin a move: a created assignment replaces another one, or one is drained first.
 	Moves bool
 	// Unscheduled says why the namespace has no cluster, or keeps one that it should leave.
 	Unscheduled string
@@ -102,7 +102,7 @@ func Decide(s Snapshot) (d Decision, err error) {
 	if settled := d.share(s.Placement, target, current); settled && !breaks {
 		d.Drain = leaving
 	}
-	d.Moves = len(d.Create) > 0 && (len(leaving) > 0 || waiting)
+	d.Moves = (breaks && len(leaving) > 0) || (len(d.Create) > 0 && (len(leaving) > 0 || waiting))
 	return d, nil
 }
 

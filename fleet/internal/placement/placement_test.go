@@ -152,7 +152,11 @@ func TestDecisions(t *testing.T) {
 			as{assigned("a"), assigned("b", placing)}, Decision{Drain: []string{"b"}}},
 		"break before make drains first": {
 			single(breaking), cs{cluster("a", drained), cluster("b")}, as{assigned("a")},
-			Decision{Drain: []string{"a"}},
+			Decision{Drain: []string{"a"}, Moves: true},
+		},
+		"break before make keeps what has no other cluster": {
+			single(breaking), cs{cluster("a", drained), cluster("b", cordoned)}, as{assigned("a")},
+			Decision{Unscheduled: "no cluster fits: a is drained, b is cordoned"},
 		},
 		"break before make waits": {
 			single(breaking), cs{cluster("a", drained), cluster("b")}, as{assigned("a", draining)},
