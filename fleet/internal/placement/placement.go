@@ -60,6 +60,10 @@ type Decision struct {
 	Again time.Duration
 }
 
+// untilRoom is the time until a namespace without room is decided on again. Reports of agents are not the only events that make room:
+// copies of other namespaces that were expected may never appear.
+const untilRoom = time.Minute
+
 // Decide returns the changes for a namespace. It keeps what is placed while that is allowed, and never removes a copy before its
 // replacement is ready, unless the Placement breaks before it makes.
 func Decide(s Snapshot) (d Decision, err error) {
@@ -94,6 +98,9 @@ func Decide(s Snapshot) (d Decision, err error) {
 	switch {
 	case len(target) == 0:
 		d.Unscheduled = c.reason()
+		if c.full && (d.Again == 0 || d.Again > untilRoom) {
+			d.Again = untilRoom
+		}
 		return d, nil
 	case breaks && (len(leaving) > 0 || waiting):
 		d.Drain = leaving
@@ -134,6 +141,7 @@ type candidates struct {
 	stay, accept []string
 	refused      []string        // why other clusters cannot be used
 	pinned       map[string]bool // clusters that hold a volume of the namespace
+	full         bool            // some of the others lack room
 }
 
 // pins reports whether an assignment holds a volume.

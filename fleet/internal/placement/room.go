@@ -92,7 +92,8 @@ func (s Snapshot) leaveOutFull(c *candidates) {
 				continue // it stays
 			}
 			if why := s.full(s.cluster(name), shares[name].OfRequests(s.Requests)); why != "" {
-				c.accept, c.refused, found = slices.Delete(c.accept, i, i+1), append(c.refused, name+" "+why), true
+				c.accept, c.refused = slices.Delete(c.accept, i, i+1), append(c.refused, name+" "+why)
+				c.full, found = true, true
 			}
 		}
 	}

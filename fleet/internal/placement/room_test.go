@@ -62,6 +62,9 @@ func TestRoomDecides(t *testing.T) {
 		if err != nil || created(d) != test.want || !strings.Contains(d.Unscheduled, test.says) || (test.says == "") != (d.Unscheduled == "") {
 			t.Errorf("%s: created %q, want %q: %q: %v", name, created(d), test.want, d.Unscheduled, err)
 		}
+		if waits := d.Again > 0; waits != (d.Unscheduled != "") {
+			t.Errorf("%s: decided on again after %s", name, d.Again)
+		}
 	}
 }
 
