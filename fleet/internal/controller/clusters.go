@@ -89,7 +89,11 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 // the condition yet, which triggers the next call.
 func (r *clusterReconciler) differs(cluster *v1alpha1.Cluster, ready metav1.ConditionStatus) bool {
 	cached := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
-	state := fmt.Sprint(cluster.UID, cluster.Generation, cluster.Labels, cluster.DeletionTimestamp, ready, cached, cluster.Status.Resources)
+	states := make([]string, len(cluster.Status.Resources))
+	for i, resource := range cluster.Status.Resources { // without messages, which may change with each comparison
+		states[i] = fmt.Sprint(resource.Resource, ".", resource.Group, "=", resource.State)
+	}
+	state := fmt.Sprint(cluster.UID, cluster.Generation, cluster.Labels, cluster.DeletionTimestamp, ready, cached, states)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.scheduled[cluster.Name] = state }()
