@@ -27,8 +27,8 @@ import (
 const (
 	// heartbeat is the time between two renewals of the Lease.
 	heartbeat = 10 * time.Second
-	// pause between two attempts.
-	pause = 2 * time.Second
+	// pause between two attempts. After failures, sessions pause up to longestPause, so that agents cost little while the fleet is down.
+	pause, longestPause = 2 * time.Second, time.Minute
 	// requests a second to the cluster, and as a burst.
 	rateLimit, burst = 100, 200
 )
@@ -73,11 +73,13 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	a.credential = &credential{agent: a}
+	wait := backoff{first: pause, longest: longestPause}
 	for ctx.Err() == nil {
+		begun := time.Now()
 		if err := a.session(ctx); err != nil && ctx.Err() == nil {
 			klog.Background().Info("The session with the fleet ended, starting another one", "error", err.Error())
 		}
-		sleep(ctx, pause)
+		sleep(ctx, wait.after(time.Since(begun) < longestPause)) // a longer session has worked
 	}
 	return nil
 }
@@ -112,7 +114,11 @@ func (a *Agent) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.report(ctx, fleet); err != nil {
+	version, err := a.local.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("reading the version of the cluster: %w", err)
+	}
+	if _, err := a.updateCluster(ctx, fleet, func(s *v1alpha1.ClusterStatus) { s.Version = version.GitVersion }); err != nil {
 		a.credential.refused = isRefused(err)
 		return fmt.Errorf("reporting the version of the cluster: %w", err)
 	}
@@ -158,7 +164,12 @@ func (a *Agent) configuration() *rest.Config {
 	}
 }
 
-// updateCluster changes the status of the Cluster.
+// fleetError is an error of a request to the fleet, and not of one to the cluster.
+type fleetError struct{ error }
+
+func (e fleetError) Unwrap() error { return e.error }
+
+// updateCluster changes the status of the Cluster. Its errors are fleetErrors.
 func (a *Agent) updateCluster(
 	ctx context.Context,
 	fleet dynamic.Interface,
@@ -189,7 +200,10 @@ func (a *Agent) updateCluster(
 		*cluster = v1alpha1.Cluster{}
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(updated.Object, cluster)
 	})
-	return cluster, err
+	if err != nil {
+		return nil, fleetError{err}
+	}
+	return cluster, nil
 }
 
 // token returns the bootstrap token.

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -65,8 +66,11 @@ func (c *credential) obtain(ctx context.Context) (*rest.Config, time.Time, error
 	return c.with(secret), renewal, nil
 }
 
-// isRefused reports whether the fleet does not accept the certificate.
-func isRefused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+// isRefused reports whether the fleet does not accept the certificate. What the cluster forbids is no reason to request another one.
+func isRefused(err error) bool {
+	var e fleetError
+	return errors.As(err, &e) && (apierrors.IsForbidden(e) || apierrors.IsUnauthorized(e))
+}
 
 // renewalOf returns when two thirds of the lifetime of a certificate are over. ok is false without a certificate that is valid now.
 func renewalOf(secret *corev1.Secret) (at time.Time, ok bool) {

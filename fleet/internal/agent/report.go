@@ -46,7 +46,7 @@ func (a *Agent) report(ctx context.Context, fleet dynamic.Interface) error {
 
 // keepReporting reports again and again until ctx ends.
 func (a *Agent) keepReporting(ctx context.Context, fleet dynamic.Interface) {
-	for sleep(ctx, reportPeriod); ctx.Err() == nil; sleep(ctx, reportPeriod) {
+	for ; ctx.Err() == nil; sleep(ctx, reportPeriod) {
 		if err := a.report(ctx, fleet); err != nil && ctx.Err() == nil {
 			klog.Background().Info("Capacity not reported, trying again", "error", err.Error())
 		}
