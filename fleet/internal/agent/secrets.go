@@ -97,6 +97,11 @@ func (s *secrets) at(workload string) *unstructured.Unstructured {
 func (s *secrets) set(workload string, secret *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.put(workload, secret)
+}
+
+// put is set with the lock.
+func (s *secrets) put(workload string, secret *unstructured.Unstructured) {
 	if secret == nil {
 		delete(s.byWorkload, workload)
 		return
@@ -117,19 +122,19 @@ func (s *secrets) forget(namespace string) {
 	delete(s.accessible, namespace)
 }
 
-// replace replaces the Secrets of a namespace by those of a list, and returns the workloads that had one before, or have one now.
+// replace replaces the Secrets of a namespace by those of a list at once, and returns the workloads that had one before, or have one now.
 func (s *secrets) replace(namespace string, list []unstructured.Unstructured) (workloads []string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for workload, secret := range s.byWorkload {
 		if secret.GetNamespace() == namespace {
 			delete(s.byWorkload, workload)
 			workloads = append(workloads, workload)
 		}
 	}
-	s.mu.Unlock()
 	for i := range list {
 		workload := list[i].GetLabels()[workloadLabel]
-		s.set(workload, &list[i])
+		s.put(workload, &list[i])
 		workloads = append(workloads, workload)
 	}
 	slices.Sort(workloads)

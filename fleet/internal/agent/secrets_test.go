@@ -107,6 +107,33 @@ func TestAChangedOrDeletedSecretIsFoundByTheNextList(t *testing.T) {
 	}
 }
 
+func TestASecretIsKnownWhileTheListReplacesIt(t *testing.T) {
+	var s secrets
+	u := unstructured.Unstructured{Object: map[string]any{}}
+	u.SetNamespace("one")
+	u.SetLabels(map[string]string{workloadLabel: "a.kept"})
+	s.set("a.kept", &u)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			s.replace("one", []unstructured.Unstructured{u})
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		if s.at("a.kept") == nil {
+			t.Error("the Secret was not known for a moment")
+			break
+		}
+	}
+	<-done
+}
+
 func TestAnAgentThatRestartsKnowsItsSecrets(t *testing.T) {
 	r := start(t, []runtime.Object{theCluster(t), theAssignment(t)})
 	namespace := func(name, owner, resources string) *unstructured.Unstructured {
