@@ -391,6 +391,7 @@ golangci-lint:
 lint: golangci-lint ## Check formatting, what .golangci.yaml lists, and the modules of the libraries.
 	@test -z "$$(gofmt -l api cli client fleet internal operator server test tools)" || { gofmt -l api cli client fleet internal operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(BIN)/golangci-lint run $(PKGS)
+	$(GO) vet -tags=fleethosts,gitops,nodes,production ./test/e2e/...
 	for module in tools $(LIBRARIES); do (cd $$module && $(BIN)/golangci-lint run ./...) || exit 1; done
 	for library in $(LIBRARIES); do (cd $$library && $(GO) mod tidy -diff) || exit 1; done
 	cd test/argocd && $(GO) vet ./...
