@@ -53,8 +53,8 @@ func (a *Agent) keepReporting(ctx context.Context, fleet dynamic.Interface) {
 	}
 }
 
-// capacity returns what the nodes that accept pods can allocate to them, and the names of these nodes. Without the permission to list nodes,
-// it returns nothing.
+// capacity returns what the nodes that accept pods can allocate to them, and the names of these nodes. Without the permission to list
+// nodes, it returns nothing.
 func (a *Agent) capacity(ctx context.Context) (corev1.ResourceList, map[string]bool, error) {
 	sum, names := corev1.ResourceList{}, map[string]bool{}
 	nodes, err := a.local.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
