@@ -60,7 +60,7 @@ func (i *installation) slicesElsewhere() *endpoints.Elsewhere {
 		return nil
 	}
 	return &endpoints.Elsewhere{
-		Shard: i.opts.ShardName, Holder: i.finder.Holder,
+		Shard: i.opts.ShardName, Holder: i.holders.Holder, Holds: i.holds, Find: i.finder.Holder,
 		Ask: func(ctx context.Context, shard string, q endpoints.Question) (endpoints.Answer, error) {
 			return peers.Call[endpoints.Question, endpoints.Answer](ctx, i.clients, shard, endpoints.CallSlice, q)
 		},

@@ -58,7 +58,7 @@ func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, se
 	}
 	e, err := endpoints.New(endpoints.Config{
 		Allowed: allowed, Files: o.Files, Elsewhere: shared.slicesElsewhere(),
-		Path: tenancy.tree.Path, Dynamic: clients.dynamic, RESTMapper: served.restMapper,
+		Is: tenancy.tree.Is, Exports: tenancy.set.APIExports.List, Dynamic: clients.dynamic, RESTMapper: served.restMapper,
 		IsVirtual: func(cluster logicalcluster.Name, resource schema.GroupResource) bool {
 			return served.custom.IsVirtual(cluster, resource)
 		},

@@ -56,3 +56,34 @@ func TestReferencesReachClustersOfOtherShardsAndRequestsDoNot(t *testing.T) {
 		t.Errorf("got the path %s", got)
 	}
 }
+
+func TestACopiedPathOfAnotherShardDoesNotMakeAClusterTheWorkspace(t *testing.T) {
+	lc := func(name, path string) *corev1alpha1.LogicalCluster {
+		obj := logicalCluster(name, path, "root")
+		obj.Name = corev1alpha1.LogicalClusterName
+		return obj
+	}
+	objects := objecttest.New(t)
+	holders := map[logicalcluster.Name]string{"root": "root", "bbb": "east", "ddd": "stolen"}
+	objects.Share(func(cluster logicalcluster.Name) (string, []logicalcluster.Name) { return holders[cluster], nil })
+	objects.Offer("root", lc("root", "root"))
+	objects.Offer("root", workspace("root", "library", "bbb", corev1alpha1.LogicalClusterPhaseReady))
+	objects.Offer("east", lc("bbb", "root:library"))
+	objects.Offer("stolen", lc("ddd", "root:library"))
+	index := New(objects.Set)
+	if got := index.Path("ddd"); got != "root:library" {
+		t.Fatalf("the copied path is not offered: %s", got)
+	}
+	for _, test := range []struct {
+		path    string
+		cluster logicalcluster.Name
+		want    bool
+	}{
+		{"root:library", "bbb", true}, {"bbb", "bbb", true}, {"root:library", "ddd", false}, {"ddd", "ddd", true}, {"root:none", "bbb", false},
+		{"root:none", "", false},
+	} {
+		if got := index.Is(test.path, test.cluster); got != test.want {
+			t.Errorf("%s is %s: %v", test.path, test.cluster, got)
+		}
+	}
+}

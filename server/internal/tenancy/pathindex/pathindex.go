@@ -116,6 +116,16 @@ func (t *Index) Anywhere(path string) (Place, bool) {
 	return descend(cluster, rest, more, t.childAnywhere)
 }
 
+// Is reports whether a path, or the name of a logical cluster, leads to a logical cluster. As in Anywhere, the annotation with a path that a
+// cluster of another shard has does not count.
+func (t *Index) Is(path string, cluster logicalcluster.Name) bool {
+	if path == string(cluster) {
+		return true
+	}
+	place, ok := t.Anywhere(path)
+	return ok && place.Cluster == cluster && cluster != ""
+}
+
 // From is Anywhere for a path in an object of a cluster. It finds the cluster by its own path, and what is below it, also while this shard
 // has not read the clusters above it.
 func (t *Index) From(cluster logicalcluster.Name, path string) (Place, bool) {

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -25,8 +30,14 @@ func shared(t *testing.T, url string, answer func(Question) (Answer, error)) (*E
 	e.config.Allowed = []Allowed{allowed}
 	e.config.Elsewhere = &Elsewhere{
 		Shard: "own",
-		Holder: func(_ context.Context, c logicalcluster.Name) (string, error) {
-			return map[logicalcluster.Name]string{"library": "other", "thief": "other"}[c], nil
+		Holder: func(c logicalcluster.Name) (string, uint64, bool) {
+			shard, known := map[logicalcluster.Name]string{"library": "other", "thief": "other"}[c]
+			return shard, 0, known
+		},
+		Holds: func(logicalcluster.Name) bool { return false },
+		Find: func(_ context.Context, c logicalcluster.Name) (string, error) {
+			t.Errorf("the shard of %s is searched", c)
+			return "", nil
 		},
 		Ask: func(_ context.Context, shard string, q Question) (Answer, error) {
 			asked++
@@ -74,7 +85,7 @@ func TestAnswersOfAnotherShardAreNotTrustedWithOtherURLs(t *testing.T) {
 	}{
 		"another URL":    {answer: Answer{Version: "1", Endpoints: all("https://internal.example.org/services/notes")}, want: "no URL that an administrator"},
 		"no such slice":  {want: "does not exist"},
-		"another kind":   {answer: Answer{Invalid: "its virtual storage refers to kind Secret"}, want: "kind Secret"},
+		"another kind":   {answer: Answer{Invalid: true}, want: "refers to kind Slice, but no stored"},
 		"does not reply": {err: errors.New("cut"), want: "asking shard other for Slice books of the provider: cut: retry the request"},
 	} {
 		e, asked := shared(t, notes, func(Question) (Answer, error) { return test.answer, test.err })
@@ -116,4 +127,143 @@ func TestRequestsEndWhenASliceOnAnotherShardChanges(t *testing.T) {
 		e.answers.Remove(key) // instead of waiting until it expires
 	}
 	<-changed
+}
+
+func TestAnotherShardGetsOnlySlicesThatAnExportRefersTo(t *testing.T) {
+	e, _ := shared(t, notes, nil)
+	if got, err := e.Slice(t.Context(), Question{"library", slice}); err != nil || got.Version == "" || len(got.Endpoints) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	exported := e.config.Exports
+	e.config.Exports = func(c logicalcluster.Name) ([]*apisv1alpha2.APIExport, error) {
+		found, err := exported(c)
+		for _, export := range found {
+			export.Spec.Resources[1].Storage.Virtual.Reference.Name = "others"
+		}
+		return found, err
+	}
+	for _, cluster := range []logicalcluster.Name{"library", "thief"} {
+		if got, err := e.Slice(t.Context(), Question{cluster, slice}); err != nil || !reflect.DeepEqual(got, Answer{}) {
+			t.Errorf("in %s: got %+v, %v", cluster, got, err)
+		}
+	}
+	e.config.Exports = func(logicalcluster.Name) ([]*apisv1alpha2.APIExport, error) { return nil, errors.New("not read yet") }
+	if _, err := e.Slice(t.Context(), Question{"library", slice}); err == nil {
+		t.Error("an error of the exports is no error")
+	}
+}
+
+func TestASliceHasALimitedNumberOfEndpoints(t *testing.T) {
+	e, _ := shared(t, notes, nil)
+	slices := e.config.Dynamic.Resource(sliceResource)
+	stored, err := slices.Get(t.Context(), "books", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Object["status"] = map[string]any{"endpoints": make([]any, maxEndpoints+1)}
+	for n := range maxEndpoints + 1 {
+		stored.Object["status"].(map[string]any)["endpoints"].([]any)[n] = map[string]any{"url": notes}
+	}
+	if _, err := slices.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Slice(t.Context(), Question{"library", slice}); err != nil || len(got.Endpoints) != maxEndpoints {
+		t.Errorf("got %d endpoints, %v", len(got.Endpoints), err)
+	}
+}
+
+func TestLargeAnswersOfAnotherShardAreRefused(t *testing.T) {
+	for want, answer := range map[string]Answer{
+		"65 endpoints":             {Version: "1", Endpoints: make([]endpoint, maxEndpoints+1)},
+		"bytes, and 32768 are all": {Version: "1", Endpoints: all(notes + strings.Repeat("/x", maxAnswerBytes/2))},
+		"bytes, and 32768":         {Version: strings.Repeat("1", maxAnswerBytes)},
+	} {
+		e, _ := shared(t, notes, func(Question) (Answer, error) { return answer, nil })
+		if _, err := e.URL(t.Context(), "library", slice); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if len(e.answers.Keys()) != 0 {
+			t.Errorf("%s: the answer is kept", want)
+		}
+	}
+}
+
+func TestRequestsEndWhenAnotherShardDoesNotAnswerForLong(t *testing.T) {
+	down, failed := false, 0
+	e, _ := shared(t, notes, func(Question) (Answer, error) {
+		if down {
+			failed++
+			return Answer{}, errors.New("cut")
+		}
+		down = true
+		return Answer{Version: "1", Endpoints: all(notes)}, nil
+	})
+	e.poll = time.Millisecond
+	changed, err := e.Changed(t.Context(), "library", slice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range e.answers.Keys() {
+		e.answers.Remove(key) // instead of waiting until it expires
+	}
+	<-changed
+	if failed != maxFailures {
+		t.Errorf("it ended after %d errors", failed)
+	}
+}
+
+func TestOnlyUnknownClustersAreSearched(t *testing.T) {
+	e, _ := shared(t, notes, nil)
+	e.config.Is = func(string, logicalcluster.Name) bool { return true }
+	searched := 0
+	e.config.Elsewhere = &Elsewhere{
+		Shard:  "own",
+		Holder: func(c logicalcluster.Name) (string, uint64, bool) { return "other", 1, c == "known" },
+		Holds:  func(c logicalcluster.Name) bool { return c == "created" },
+		Find: func(context.Context, logicalcluster.Name) (string, error) {
+			searched++
+			return "found", nil
+		},
+	}
+	for cluster, want := range map[logicalcluster.Name]string{"known": "other", "created": "", "system:admin": "", "new": "found"} {
+		if got, err := e.holder(t.Context(), cluster); got != want || err != nil {
+			t.Errorf("%s is on shard %q, %v, want %q", cluster, got, err, want)
+		}
+	}
+	if searched != 1 {
+		t.Errorf("%d searches", searched)
+	}
+}
+
+func TestAnErrorOfTheKindsIsNotAnInvalidReference(t *testing.T) {
+	e, _ := shared(t, notes, nil)
+	e.config.Elsewhere = nil
+	e.config.RESTMapper = func(context.Context) (meta.RESTMapper, error) { return nil, errors.New("not read yet") }
+	if _, err := e.URL(t.Context(), "library", slice); err == nil || err.Error() != "not read yet" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestARequestThatEndsDoesNotEndTheQuestionOfOthers(t *testing.T) {
+	began, proceed := make(chan struct{}), make(chan struct{})
+	e, asked := shared(t, notes, func(Question) (Answer, error) {
+		close(began)
+		<-proceed
+		return Answer{Version: "1", Endpoints: all(notes)}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := e.URL(ctx, "library", slice)
+		ended <- err
+	}()
+	<-began
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	close(proceed)
+	if _, err := e.URL(t.Context(), "library", slice); err != nil || *asked != 1 {
+		t.Errorf("%d questions, %v", *asked, err)
+	}
 }

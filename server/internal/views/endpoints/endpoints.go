@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,6 +24,8 @@ import (
 	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/process/coalesce"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual/resources"
@@ -38,8 +39,11 @@ type Config struct {
 	Allowed []Allowed
 	// Files are the certificates for calling the virtual workspaces.
 	Files outbound.Files
-	// Path returns the path of the workspace of a logical cluster.
-	Path func(logicalcluster.Name) string
+	// Is reports whether a workspace, by its path or the name of its logical cluster, has a logical cluster. It must not trust a path that
+	// another shard has written.
+	Is func(workspace string, cluster logicalcluster.Name) bool
+	// Exports returns the exports of a logical cluster of this shard.
+	Exports func(cluster logicalcluster.Name) ([]*apisv1alpha2.APIExport, error)
 	// IsVirtual reports whether the objects of a resource of a cluster are not stored there. A slice must not be such an
 	// object, because resolving it could refer to itself.
 	IsVirtual func(cluster logicalcluster.Name, resource schema.GroupResource) bool
@@ -60,7 +64,7 @@ type Endpoints struct {
 	clients   *lru.Cache // of dynamic.Interface, by URL
 	// answers are those of other shards, by question, and asking the questions without an answer yet. poll is pollInterval.
 	answers *cache.LRUExpireCache
-	asking  singleflight.Group
+	asking  *coalesce.Group[string, Answer]
 	poll    time.Duration
 }
 
@@ -73,6 +77,7 @@ func New(config Config) (*Endpoints, error) {
 	return &Endpoints{
 		config: config, transport: newTransport(tlsConfig), streams: newStreams(tlsConfig), clients: lru.New(mostClients),
 		answers: cache.NewLRUExpireCache(maxAnswers), poll: pollInterval,
+		asking: coalesce.New[string](func(_ Answer, err error) bool { return err == nil }),
 	}, nil
 }
 
@@ -85,19 +90,21 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 		return nil, nil, err
 	}
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ptr.Deref(reference.APIGroup, ""), Kind: reference.Kind})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return nil, nil, err
+	}
 	if err != nil || mapping.Scope.Name() != meta.RESTScopeNameRoot || e.config.IsVirtual(cluster, mapping.Resource.GroupResource()) {
-		return nil, nil, invalidReference(fmt.Sprintf(
-			"its virtual storage refers to kind %s, but no stored cluster-scoped resource has this kind",
-			reference.Kind,
-		))
+		return nil, nil, invalidReference(reference.Kind)
 	}
 	return ctx, e.config.Dynamic.Resource(mapping.Resource), nil
 }
 
-// invalidReference is the error of a reference that cannot name an endpoint slice.
+// invalidReference is the error of a reference that cannot name an endpoint slice, because of its kind.
 type invalidReference string
 
-func (i invalidReference) Error() string { return string(i) }
+func (i invalidReference) Error() string {
+	return fmt.Sprintf("its virtual storage refers to kind %s, but no stored cluster-scoped resource has this kind", string(i))
+}
 
 // URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider. The error is for
 // consumers: it contains nothing from the slice.
@@ -119,15 +126,12 @@ func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, refere
 
 // permits reports whether exports of a cluster may refer to a URL.
 func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
-	workspace := e.config.Path(cluster)
-	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool {
-		return (a.Workspace == workspace || a.Workspace == string(cluster)) && a.permits(u)
-	})
+	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool { return a.permits(u) && e.config.Is(a.Workspace, cluster) })
 }
 
 // mayPermit reports whether exports of a cluster may refer to any URL.
 func (e *Endpoints) mayPermit(cluster logicalcluster.Name) bool {
-	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool { return e.permits(cluster, a.URL) })
+	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool { return e.config.Is(a.Workspace, cluster) })
 }
 
 // Changed returns a channel that is closed when the endpoint slice changes, or can no longer be watched.

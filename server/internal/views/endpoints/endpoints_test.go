@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/utils/ptr"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -139,11 +140,16 @@ func newEndpoints(t *testing.T, server *httptest.Server, url string) *Endpoints 
 	}}
 	e, err := New(Config{
 		Allowed: []Allowed{allowed}, Files: outbound.Files{CA: ca},
-		Path: func(c logicalcluster.Name) string {
-			if c == "circle" {
-				c = "library"
+		Is: func(workspace string, c logicalcluster.Name) bool {
+			return workspace == "root:library" && (c == "library" || c == "circle")
+		},
+		Exports: func(c logicalcluster.Name) ([]*apisv1alpha2.APIExport, error) {
+			if c != "library" {
+				return nil, nil
 			}
-			return "root:" + string(c)
+			return []*apisv1alpha2.APIExport{{Spec: apisv1alpha2.APIExportSpec{Resources: []apisv1alpha2.ResourceSchema{{}, {
+				Storage: apisv1alpha2.ResourceSchemaStorage{Virtual: &apisv1alpha2.ResourceSchemaStorageVirtual{Reference: slice}},
+			}}}}}, nil
 		},
 		ShardLabels: func() labels.Set { return nil },
 		IsVirtual: func(c logicalcluster.Name, r schema.GroupResource) bool {
