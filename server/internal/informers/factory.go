@@ -104,13 +104,16 @@ func (f *Factory) Existing(resource schema.GroupVersionResource) (*Informer, boo
 	return i, ok
 }
 
-// Start runs every informer that is not running yet, until ctx ends.
+// Start runs every informer that is not running yet, until ctx ends. It panics if From has not set the source of one.
 func (f *Factory) Start(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r, i := range f.informers {
 		if f.started[r] {
 			continue
+		}
+		if f.sources[r] == nil {
+			panic(fmt.Sprintf("starting the informer of %s: it has no source: call From before For", r))
 		}
 		f.started[r] = true
 		f.running.Go(func() { i.Run(ctx) })

@@ -2,6 +2,8 @@ package informers
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,4 +41,17 @@ func TestARefusedListIsRepeatedAtOnce(t *testing.T) {
 	if took := time.Since(began); took > 900*time.Millisecond {
 		t.Errorf("four lists took %s", took)
 	}
+}
+
+func TestAnInformerWithoutASourceIsNotStarted(t *testing.T) {
+	factory := NewFactory()
+	if _, err := factory.For(Kind{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Example: &corev1.ConfigMap{}}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "configmaps") || !strings.Contains(got, "no source") {
+			t.Errorf("got %s", got)
+		}
+	}()
+	factory.Start(t.Context())
 }

@@ -119,8 +119,8 @@ func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
 	return l, nil
 }
 
-// connect dials an address. If DNS is slow, it dials the IP address of the last connection there, since each attempt has only
-// connectTimeout, and the next would wait for DNS again. TLS verifies the name, and note the cluster.
+// connect dials an address. If the name or the connection takes long, it dials the IP address of the last connection there, since each
+// attempt has only connectTimeout, and the next would wait again. TLS verifies the name, and note compares the cluster ID.
 func (c *contact) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Resolver: c.resolver}
 	c.mu.Lock()

@@ -174,8 +174,8 @@ type stored struct {
 // one of them must not be used any more.
 func Stored(obj, out runtime.Object) runtime.Object { return stored{out, obj} }
 
-// withoutDecoding returns what to pass to Create instead of out. Only the server itself creates objects in transactions, and does not read
-// their results, so that nothing is decoded.
+// withoutDecoding returns what to pass to Create instead of out. Creates in a transaction are by the server itself, or pass Stored: obj is
+// complete, and is not used afterwards.
 func withoutDecoding(ctx context.Context, obj, out runtime.Object) runtime.Object {
 	_, together := ctx.Value(partKey{}).(part)
 	if _, already := out.(stored); !together || already || reflect.TypeOf(obj) != reflect.TypeOf(out) {

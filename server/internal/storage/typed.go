@@ -270,7 +270,7 @@ func (t *Typed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 }
 
 // leastPage is the minimum number of objects in a page: etcd counts the remaining keys for every page, so a million
-// objects must not have many pages. Objects of built-in types can be larger: their pages are read ahead.
+// objects must not have many pages. Pages of built-in types keep the limit of the caller (asked), because their objects can be larger.
 const leastPage = 20_000
 
 func (t *Typed) options(options metav1.ListOptions) storage.ListOptions {
