@@ -116,8 +116,8 @@ func (t *Index) Anywhere(path string) (Place, bool) {
 	return descend(cluster, rest, more, t.childAnywhere)
 }
 
-// Is reports whether a path, or the name of a logical cluster, leads to a logical cluster. As in Anywhere, the annotation with a path that a
-// cluster of another shard has does not count.
+// Is reports whether a path, or the name of a logical cluster, leads to a logical cluster. As in Anywhere, the annotation with a path that
+// a cluster of another shard has does not count.
 func (t *Index) Is(path string, cluster logicalcluster.Name) bool {
 	if path == string(cluster) {
 		return true
