@@ -46,7 +46,7 @@ func (h *Host) FormerInstallation(t *testing.T) *Installation {
 	t.Helper()
 	return h.installation(t, func(operator *Release) {
 		h.LoadFormerImages(t)
-		operator.upgrade(t, Former(t, "charts/kcp-operator"), FormerTag, takeOwnership)
+		operator.upgrade(t, Former(t, "charts/kcp-operator"), FormerTag)
 	})
 }
 

@@ -39,12 +39,9 @@ func (h *Host) Installation(t *testing.T) *Installation {
 	t.Helper()
 	return h.installation(t, func(operator *Release) {
 		h.LoadImages(t)
-		operator.Upgrade(t, "test", takeOwnership)
+		operator.Upgrade(t, "test")
 	})
 }
-
-// takeOwnership lets a release replace definitions from other tests.
-const takeOwnership = "--take-ownership"
 
 func (h *Host) installation(t *testing.T, install func(operator *Release)) *Installation {
 	t.Helper()
@@ -149,6 +146,7 @@ func (r *Release) upgrade(t *testing.T, chart, tag string, flags ...string) {
 	t.Helper()
 	images := "image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag
 	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", chart,
+		"--take-ownership", // of definitions from other tests
 		"--set=" + images + ",etcdRepository=localhost/etcd"}, flags...)...)
 	r.helm(t, "test", "kcp-operator", "--logs", "--timeout=3m")
 }
