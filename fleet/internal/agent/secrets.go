@@ -169,10 +169,7 @@ func (s *syncer) listSecretsOf(ctx context.Context, namespace *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	own := slices.DeleteFunc(list.Items, func(u unstructured.Unstructured) bool { // see mayBeOf
-		assignment := assignmentOf(u.GetLabels()[workloadLabel])
-		return metav1.GetControllerOf(&u) != nil || namespace.GetAnnotations()[ownerAnnotation] != s.owner(assignment)
-	})
+	own := slices.DeleteFunc(list.Items, func(u unstructured.Unstructured) bool { return !s.mayBeOf(&u, u.GetLabels()[workloadLabel]) })
 	for _, workload := range s.secrets.replace(namespace.GetName(), own) {
 		s.queue.Add(item{false, workload})
 		s.queue.Add(item{true, assignmentOf(workload)})

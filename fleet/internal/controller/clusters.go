@@ -2,9 +2,8 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -103,13 +102,8 @@ func (r *clusterReconciler) differs(cluster *v1alpha1.Cluster, ready metav1.Cond
 // hasOtherRoom reports whether what is free has changed since the last call, and remembers it. Only namespaces without a cluster depend on
 // it: all others stay where they are.
 func (r *clusterReconciler) hasOtherRoom(cluster *v1alpha1.Cluster) bool {
-	room := ""
-	for _, list := range []corev1.ResourceList{cluster.Status.Capacity, cluster.Status.Requested} {
-		for _, name := range slices.Sorted(maps.Keys(list)) {
-			quantity := list[name]
-			room += fmt.Sprint(name, "=", quantity.String(), ",")
-		}
-	}
+	lists, _ := json.Marshal([]corev1.ResourceList{cluster.Status.Capacity, cluster.Status.Requested}) // quantities have no error
+	room := string(lists)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.rooms[cluster.Name] = room }()

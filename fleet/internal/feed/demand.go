@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	resourcehelpers "k8s.io/component-helpers/resource"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
@@ -111,7 +112,7 @@ func (d *demand) count(key Key, before, now bool) bool {
 // set replaces the requests of an object. It reports whether they change.
 func (d *demand) set(key Key, list corev1.ResourceList) bool {
 	former := d.requests[key]
-	if equalLists(former, list) {
+	if quota.Equals(former, list) {
 		return false
 	}
 	add(d.sum, former, -1)
@@ -145,11 +146,7 @@ func limitsOf(cluster *v1alpha1.Cluster) limits {
 }
 
 func (l limits) equal(other limits) bool {
-	return equalLists(l.quota, other.quota) && equalLists(l.capacity, other.capacity)
-}
-
-func equalLists(a, b corev1.ResourceList) bool {
-	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+	return quota.Equals(l.quota, other.quota) && quota.Equals(l.capacity, other.capacity)
 }
 
 // bounded returns what a copy with some requests can use of a cluster: at most the quota of its namespace, and nothing if the cluster is
