@@ -85,9 +85,10 @@ func TestAMoveKeepsTheFormerCopyAndWritesNothingToTheWorkspace(t *testing.T) {
 	}
 }
 
-func TestMovesBeyondTheLimitWait(t *testing.T) {
-	names := []string{"a", "b", "c"}
-	objects := []client.Object{anywhere()}
+// drained returns a controller whose namespaces are ready on the cluster east, which is drained to west. One may move in a minute.
+func drained(t *testing.T, placement client.Object, names []string) *installed {
+	t.Helper()
+	objects := []client.Object{placement}
 	for _, name := range names {
 		objects = append(objects, userNamespace(name))
 	}
@@ -101,6 +102,12 @@ func TestMovesBeyondTheLimitWait(t *testing.T) {
 	}
 	i.change(t, "east", func(c *v1alpha1.Cluster) { c.Spec.Drain = true })
 	i.moves = newTurns(1)
+	return i
+}
+
+func TestMovesBeyondTheLimitWait(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	i := drained(t, anywhere(), names)
 	moved := 0
 	for _, name := range names {
 		if _, ok := i.decide(t, name)["west"]; ok {
@@ -119,21 +126,7 @@ func TestMovesBeyondTheLimitWait(t *testing.T) {
 func TestBreakBeforeMakeDrainsInItsTurnAndTakesOneTurn(t *testing.T) {
 	placement := anywhere().(*v1alpha1.Placement)
 	placement.Spec.Move = v1alpha1.BreakBeforeMake
-	names := []string{"a", "b"}
-	user := []client.Object{placement}
-	for _, name := range names {
-		user = append(user, userNamespace(name))
-	}
-	i := install(t, []client.Object{readyCluster("east")}, user)
-	for _, name := range names {
-		i.decide(t, name)
-		i.agentReports(t, name, "east", v1alpha1.AssignmentReady)
-	}
-	if err := i.provider.Create(t.Context(), readyCluster("west")); err != nil {
-		t.Fatal(err)
-	}
-	i.change(t, "east", func(c *v1alpha1.Cluster) { c.Spec.Drain = true })
-	i.moves = newTurns(1)
+	i := drained(t, placement, []string{"a", "b"})
 	for _, want := range []map[string]string{{"east": "draining"}, {"east": "draining"}} {
 		if diff := cmp.Diff(want, i.decide(t, "a")); diff != "" {
 			t.Errorf("the first namespace (-want +got):\n%s", diff)

@@ -40,7 +40,7 @@ spec: {secretName: shop, dnsNames: [shop.example.com], privateKey: {algorithm: E
 func startCertManager(t *testing.T, w workspace) {
 	t.Helper()
 	kcptest.CertManager.Install(t, w.Cluster, 1)
-	w.start(t, nil, "certmanager", "controller", "--kubeconfig="+w.kubeconfig, "--healthz-listen-address="+freeAddress(t))
+	w.start(t, nil, "certmanager", "controller", "--kubeconfig="+w.kubeconfig, "--healthz-listen-address="+kcptest.FreeAddress(t))
 }
 
 // certManager issues a certificate with a CA of the workspace, and another one when the Certificate changes.

@@ -17,23 +17,6 @@ var (
 	kustomizations  = schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}
 )
 
-const kustomization = `
-apiVersion: source.toolkit.fluxcd.io/v1
-kind: GitRepository
-metadata: {name: shop, namespace: default}
-spec: {url: "https://git.example.com/shop", interval: 1h}
----
-apiVersion: kustomize.toolkit.fluxcd.io/v1
-kind: Kustomization
-metadata: {name: shop, namespace: default}
-spec:
-  interval: 2s
-  prune: true
-  wait: true
-  targetNamespace: default
-  sourceRef: {kind: GitRepository, name: shop}
-`
-
 // startFlux installs the definitions of Flux, and starts one of its controllers.
 func startFlux(t *testing.T, w workspace, controller string) {
 	t.Helper()
@@ -41,13 +24,13 @@ func startFlux(t *testing.T, w workspace, controller string) {
 	w.Kubectl(t, "apply", "--server-side", "--filename="+moduleFile(t, "test/compatibility", "github.com/fluxcd/"+controller, "config/crd/bases"))
 	w.Kubectl(t, "wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
 	w.start(t, []string{"RUNTIME_NAMESPACE=default"}, controller,
-		"--metrics-addr="+freeAddress(t), "--health-addr="+freeAddress(t), "--enable-leader-election=false")
+		"--metrics-addr="+kcptest.FreeAddress(t), "--health-addr="+kcptest.FreeAddress(t), "--enable-leader-election=false")
 }
 
 // kustomizeController applies the content of a source, corrects drift, and prunes objects that were removed from the source.
 func kustomizeController(t *testing.T, w workspace) {
 	startFlux(t, w, "kustomize-controller")
-	w.Apply(t, kustomization)
+	w.Apply(t, kcptest.FluxKustomization)
 	source := kcptest.NewArtifacts(t)
 	source.Publish(t, w.Dynamic(t, w.account), gitRepositories, "shop", "main@sha1:1111", map[string]string{"apple.yaml": configMap("apple", "1"), "pear.yaml": configMap("pear", "2")})
 	awaitReady(t, w, kustomizations, "shop", "main@sha1:1111")

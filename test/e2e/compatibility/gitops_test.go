@@ -31,7 +31,7 @@ func gitopsEngine(t *testing.T, w workspace) {
 		}
 	}
 	commit(map[string]string{"apple.yaml": configMap("apple", "1"), "pear.yaml": configMap("pear", "2")})
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(kcptest.FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,16 +89,6 @@ func (w workspace) start(t *testing.T, env []string, program string, args ...str
 	})
 }
 
-// freeAddress returns an unused address of this machine.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := kcptest.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", port)
-}
-
 // configMap returns the manifest of a ConfigMap with a price.
 func configMap(name, price string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {price: \"" + price + "\"}\n"

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,19 +71,27 @@ func TestPods(t *testing.T) {
 	f.installPods(t, kcptest.Workspace("fleet", "", ""))
 	w, other := f.workspace(t, "{}"), f.workspace(t, "{}")
 	f.runPod(t, w, other)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *kcptest.Cluster, *kcptest.Cluster)
-	}{
+	f.testPods(t, w, other, []podTest{
+		{"OnlyKcpReadsPodsAtTheController", f.guardsPods},
+		{"AnAgentOpensOnlyItsOwnTunnel", f.guardsTunnels},
+		{"TheAgentConnectsOnlyToPodsInItsNamespaces", f.limitsConnections},
+	})
+}
+
+// podTest is a test of a workspace with a pod, and another one without pods.
+type podTest struct {
+	name string
+	run  func(t *testing.T, w, other *kcptest.Cluster)
+}
+
+// testPods tests what holds for the pods of each installation, and more. The last test ends the tunnel.
+func (f *fleet) testPods(t *testing.T, w, other *kcptest.Cluster, more []podTest) {
+	for _, test := range slices.Concat([]podTest{
 		{"UsersReadThePodsAndLogsOfTheirWorkspace", f.readsPods},
 		{"CommandsAndPortsOfPodsAreReached", f.connects},
 		{"PodsOfOtherWorkspacesAreNotReached", f.isolatesPods},
 		{"RolesOfTheWorkspaceDecideWhoConnects", f.authorizesConnections},
-		{"OnlyKcpReadsPodsAtTheController", f.guardsPods},
-		{"AnAgentOpensOnlyItsOwnTunnel", f.guardsTunnels},
-		{"TheAgentConnectsOnlyToPodsInItsNamespaces", f.limitsConnections},
-		{"AClusterWithoutItsAgentIsNamed", f.losesTunnel},
-	} {
+	}, more, []podTest{{"AClusterWithoutItsAgentIsNamed", f.losesTunnel}}) {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w, other) })
 	}
 }

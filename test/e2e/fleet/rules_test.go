@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -30,23 +28,10 @@ var (
 	gadgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}
 )
 
-// await waits until check returns nil. Agents report some things only once in a minute.
-func await(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-	last := errors.New("not checked")
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("not true after %s: %s: %v", patience, what, last)
-	}
-}
-
 // awaitScheduled waits until the condition Scheduled of the placement of a workspace has a status, and a message with some text.
 func awaitScheduled(t *testing.T, w *kcptest.Cluster, status, text string) {
 	t.Helper()
-	await(t, "the condition Scheduled is "+status, func(ctx context.Context) error {
+	soon(t, "the condition Scheduled is "+status, func(ctx context.Context) error {
 		u, err := w.Objects(t, placements).Get(ctx, "all", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -92,7 +77,7 @@ func (f *fleet) limitsSecrets(t *testing.T) {
 	w.Kubectl(t, "create", "secret", "generic", "used", "-n", "default", "--from-literal=a=b")
 	w.Apply(t, strings.ReplaceAll(web, "spec:\n      containers", "spec:\n      volumes: [{name: s, secret: {secretName: used}}]\n      containers"))
 	own := w.Name + "-default"
-	await(t, "the secret exists on the cluster", func(ctx context.Context) error {
+	soon(t, "the secret exists on the cluster", func(ctx context.Context) error {
 		_, err := agent.CoreV1().Secrets(own).Get(ctx, "used", metav1.GetOptions{})
 		return err
 	})
@@ -127,7 +112,7 @@ func (f *fleet) replacesAgent(t *testing.T) {
 	}
 	defer events.Stop()
 	f.fleetctl(t).Run(t, "fleet", "join", "west", "--url", f.url, "--ca-file", f.caFile(), "--replace")
-	await(t, "the open watch of the former agent ends", func(context.Context) error {
+	soon(t, "the open watch of the former agent ends", func(context.Context) error {
 		for {
 			select {
 			case _, ok := <-events.ResultChan():
@@ -157,7 +142,7 @@ func (f *fleet) replacesAgent(t *testing.T) {
 	}
 	refused("before the approval")
 	// The agent has the same token still, and requests a certificate with it.
-	await(t, "the agent requests another certificate", func(ctx context.Context) error {
+	soon(t, "the agent requests another certificate", func(ctx context.Context) error {
 		u, err := f.provider.Objects(t, clusters).Get(ctx, "west", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -168,14 +153,14 @@ func (f *fleet) replacesAgent(t *testing.T) {
 		return nil
 	})
 	f.fleetctl(t).Run(t, "fleet", "approve", "west")
-	await(t, "the agent uses another certificate", func(ctx context.Context) error {
+	soon(t, "the agent uses another certificate", func(ctx context.Context) error {
 		_, err := f.as(t, "west", "west").Resource(workloads).List(ctx, metav1.ListOptions{})
 		return err
 	})
 	refused("after the approval")
 	w := f.workspace(t, on("west"))
 	w.Apply(t, web)
-	await(t, "the agent works", func(ctx context.Context) error {
+	soon(t, "the agent works", func(ctx context.Context) error {
 		found, err := f.copies(ctx, w, "web")
 		if err == nil && names(found) != "west" {
 			err = fmt.Errorf("it runs on %q", names(found))
@@ -221,7 +206,7 @@ func (f *fleet) comparesSchemas(t *testing.T) {
 	f.awaitStates(t, "east", "gadgets", "Accepted  ", "deployments", "Accepted  ", "services", "Accepted  ", "jobs", "Accepted  ")
 	f.awaitStates(t, "west", "gadgets", "Incompatible spec.size maximum changes from 10 to 5", "deployments", "Accepted  ")
 	w := f.workspace(t, on("west"))
-	await(t, "gadgets are served", func(ctx context.Context) error {
+	soon(t, "gadgets are served", func(ctx context.Context) error {
 		_, err := w.Objects(t, gadgets).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -229,7 +214,7 @@ func (f *fleet) comparesSchemas(t *testing.T) {
 	awaitScheduled(t, w, "False", "west does not accept gadgets.example.com: spec.size: maximum changes from 10 to 5")
 	w.Kubectl(t, "patch", "placement", "all", "--type=merge", "-p", `{"spec":{"clusterSelector":null}}`)
 	awaitScheduled(t, w, "True", "")
-	await(t, "the gadget is on east only", func(ctx context.Context) error {
+	soon(t, "the gadget is on east only", func(ctx context.Context) error {
 		_, err := f.clusters["east"].dynamic.Resource(gadgets).Namespace(w.Name+"-default").Get(ctx, "g", metav1.GetOptions{})
 		return err
 	})
@@ -238,7 +223,7 @@ func (f *fleet) comparesSchemas(t *testing.T) {
 	kcptest.CommandAt(t, "kubectl", filepath.Join(f.dir, "west.admin")).Input(wider).Run(t, "apply", "-f", "-")
 	f.awaitStates(t, "west", "gadgets", "Accepted  ")
 	w.Apply(t, "apiVersion: fleet.kcp.io/v1alpha1\nkind: Placement\nmetadata: {name: all}\nspec: "+on("west"))
-	await(t, "the gadget is on west", func(ctx context.Context) error {
+	soon(t, "the gadget is on west", func(ctx context.Context) error {
 		_, err := f.clusters["west"].dynamic.Resource(gadgets).Namespace(w.Name+"-default").Get(ctx, "g", metav1.GetOptions{})
 		return err
 	})
@@ -247,7 +232,7 @@ func (f *fleet) comparesSchemas(t *testing.T) {
 // awaitStates waits until a cluster reports states of resources: pairs of a resource, and its state with the path and the message.
 func (f *fleet) awaitStates(t *testing.T, cluster string, want ...string) {
 	t.Helper()
-	await(t, "the cluster "+cluster+" reports the states of resources", func(ctx context.Context) error {
+	soon(t, "the cluster "+cluster+" reports the states of resources", func(ctx context.Context) error {
 		u, err := f.provider.Objects(t, clusters).Get(ctx, cluster, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -296,7 +281,7 @@ func (f *fleet) respectsRoom(t *testing.T) {
 	}()
 	capacity := func(want string) {
 		t.Helper()
-		await(t, "west has "+want+" processors", func(ctx context.Context) error {
+		soon(t, "west has "+want+" processors", func(ctx context.Context) error {
 			u, err := f.provider.Objects(t, clusters).Get(ctx, "west", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -314,7 +299,7 @@ func (f *fleet) respectsRoom(t *testing.T) {
 	w.Apply(t, "apiVersion: fleet.kcp.io/v1alpha1\nkind: Placement\nmetadata: {name: all}\nspec: "+on("west"))
 	awaitScheduled(t, w, "False", "west has no room: the namespace requests 3 of cpu, and 2 is free")
 	w.Kubectl(t, "scale", "deployment/web", "--replicas=2")
-	await(t, "two replicas fit", func(ctx context.Context) error {
+	soon(t, "two replicas fit", func(ctx context.Context) error {
 		found, err := f.copies(ctx, w, "web")
 		if err == nil && names(found) != "west" {
 			err = fmt.Errorf("it runs on %q", names(found))

@@ -53,16 +53,17 @@ func memory(p *kcptest.Process, of string) (int64, error) {
 	return 0, fmt.Errorf("process %d has no memory", p.PID())
 }
 
-// soon waits for what programs of others, or real clusters, do.
+// soon waits until check returns nil. It is for what programs of others, real clusters or agents do, which report some things only once in a
+// minute.
 func soon(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 500*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	last := errors.New("not checked")
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("%s: %v: %v", what, err, last)
+		t.Fatalf("not true after %s: %s: %v", patience, what, last)
 	}
 }
 

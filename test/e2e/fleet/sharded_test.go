@@ -26,18 +26,7 @@ func TestShardedPods(t *testing.T) {
 	f.installPods(t, kcptest.On(sharded.Root, kcptest.Workspace("fleet", "", "")))
 	w, other := f.workspaceOn(t, "shard-1"), f.workspaceOn(t, sharded.Root)
 	f.runPod(t, w, other)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *kcptest.Cluster, *kcptest.Cluster)
-	}{
-		{"UsersReadThePodsAndLogsOfTheirWorkspace", f.readsPods},
-		{"CommandsAndPortsOfPodsAreReached", f.connects},
-		{"PodsOfOtherWorkspacesAreNotReached", f.isolatesPods},
-		{"RolesOfTheWorkspaceDecideWhoConnects", f.authorizesConnections},
-		{"AClusterWithoutItsAgentIsNamed", f.losesTunnel},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, w, other) })
-	}
+	f.testPods(t, w, other, nil)
 }
 
 // workspaceOn returns a workspace on a shard that has bound the fleet.

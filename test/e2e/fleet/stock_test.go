@@ -42,15 +42,6 @@ func (f *fleet) operatorIn(t *testing.T, w *kcptest.Cluster, program string, arg
 	})
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := kcptest.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", port)
-}
-
 // secured is an application with a certificate that cert-manager issues.
 const secured = `
 apiVersion: cert-manager.io/v1
@@ -79,7 +70,7 @@ spec:
 func (f *fleet) runsCertManager(t *testing.T) {
 	w := f.workspace(t, on("east"))
 	kcptest.CertManager.Install(t, w, 1)
-	f.operatorIn(t, w, "certmanager", "controller", "--kubeconfig="+filepath.Join(f.dir, "certmanager.kubeconfig"), "--healthz-listen-address="+freeAddress(t))
+	f.operatorIn(t, w, "certmanager", "controller", "--kubeconfig="+filepath.Join(f.dir, "certmanager.kubeconfig"), "--healthz-listen-address="+kcptest.FreeAddress(t))
 	w.Apply(t, secured)
 	issued := func(name string) {
 		t.Helper()
@@ -105,26 +96,14 @@ func (f *fleet) runsCertManager(t *testing.T) {
 	issued("www.example.com")
 }
 
-const kustomization = `
-apiVersion: source.toolkit.fluxcd.io/v1
-kind: GitRepository
-metadata: {name: shop, namespace: default}
-spec: {url: "https://git.example.com/shop", interval: 1h}
----
-apiVersion: kustomize.toolkit.fluxcd.io/v1
-kind: Kustomization
-metadata: {name: shop, namespace: default}
-spec: {interval: 2s, prune: true, wait: true, targetNamespace: default, sourceRef: {kind: GitRepository, name: shop}}
-`
-
 // runsFlux runs a controller of Flux against a workspace. It waits for the Deployments that it applies, by their status, which comes from
 // the cluster.
 func (f *fleet) runsFlux(t *testing.T) {
 	w := f.workspace(t, on("west"))
 	kcptest.FluxSource.Install(t, w, 0)
 	kcptest.FluxKustomize.Install(t, w, 0)
-	f.operatorIn(t, w, "kustomize-controller", "--metrics-addr="+freeAddress(t), "--health-addr="+freeAddress(t), "--enable-leader-election=false")
-	w.Apply(t, kustomization)
+	f.operatorIn(t, w, "kustomize-controller", "--metrics-addr="+kcptest.FreeAddress(t), "--health-addr="+kcptest.FreeAddress(t), "--enable-leader-election=false")
+	w.Apply(t, kcptest.FluxKustomization)
 	objects, source := w.Dynamic(t, kcptest.Masters), kcptest.NewArtifacts(t)
 	repositories := schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"}
 	stored := objects.Resource(schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}).Namespace("default")

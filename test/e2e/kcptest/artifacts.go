@@ -90,3 +90,21 @@ func pack(t testing.TB, files map[string]string) []byte {
 	}
 	return packed.Bytes()
 }
+
+// FluxKustomization are objects of Flux, shop in the namespace default, which apply an artifact.
+const FluxKustomization = `
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: shop, namespace: default}
+spec: {url: "https://git.example.com/shop", interval: 1h}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: shop, namespace: default}
+spec:
+  interval: 2s
+  prune: true
+  wait: true
+  targetNamespace: default
+  sourceRef: {kind: GitRepository, name: shop}
+`

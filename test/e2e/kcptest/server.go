@@ -339,6 +339,16 @@ func FreePort() (int, error) {
 	return public.FreePort()
 }
 
+// FreeAddress returns an unused address of this machine.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	port, err := FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
 // Suffix returns random characters that make a name unique.
 func Suffix() string {
 	random := make([]byte, 4)
