@@ -57,14 +57,7 @@ func memory(p *kcptest.Process, of string) (int64, error) {
 // minute.
 func soon(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	last := errors.New("not checked")
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("not true after %s: %s: %v", patience, what, last)
-	}
+	kcptest.EventuallyWithin(t, patience, what, check)
 }
 
 func (f *fleet) isSmall(t *testing.T) {

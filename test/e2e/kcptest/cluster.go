@@ -158,9 +158,15 @@ func Context(t testing.TB) context.Context {
 // Eventually calls check until it returns nil. If this takes too long, it fails the test with the last error of check.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+	EventuallyWithin(t, Timeout, what, check)
+}
+
+// EventuallyWithin is Eventually for what takes longer, for example because a program of others does it only once in a minute.
+func EventuallyWithin(t testing.TB, limit time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	ticker := time.NewTicker(25 * time.Millisecond)
+	ticker := time.NewTicker(limit / 1000)
 	defer ticker.Stop()
 	for last := error(nil); ; {
 		err := check(ctx)
@@ -172,7 +178,7 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not true after %s: %s: %v", Timeout, what, last)
+			t.Fatalf("not true after %s: %s: %v", limit, what, last)
 		case <-ticker.C:
 		}
 	}
