@@ -64,7 +64,7 @@ type contact struct {
 	lines      map[*line]struct{}
 	closed     int
 	lastClosed time.Time
-	silent     []string // recently closed addresses: at most all members except one
+	silent     []string // recently closed addresses, also those of learners: at most all members except one
 
 	resolver *net.Resolver     // nil: the default
 	reached  map[string]string // IP addresses of the last connections to each address that was dialled
@@ -80,7 +80,8 @@ func (c *contact) now() int64 { return int64(time.Since(c.began)) }
 
 // dialOptions returns the options that make a client use c.
 func (c *contact) dialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call), grpc.WithStatsHandler(callAddress{})}
+	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call),
+		grpc.WithChainStreamInterceptor(c.stream), grpc.WithStatsHandler(callAddress{})}
 }
 
 var (
@@ -221,7 +222,7 @@ func (c *contact) call(ctx context.Context, method string, request, reply any, c
 	}
 	timer := time.AfterFunc(probeAfter, check)
 	defer timer.Stop()
-	err := invoke(context.WithValue(ctx, sentKey{}, waiting), method, request, reply, connection, options...)
+	err := c.ofVoter(ctx, waiting, func(ctx context.Context) error { return invoke(ctx, method, request, reply, connection, options...) })
 	if err == nil {
 		c.note(request, reply, known)
 	} else if errors.Is(context.Cause(ctx), errLeaderChanged) {
@@ -286,15 +287,20 @@ func (c *contact) check(waiting *sent) {
 		c.mu.Unlock()
 		return
 	}
-	delete(c.lines, found) // other calls wait for it as well: it is closed once
 	c.closed++
-	c.lastClosed = time.Now()
-	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
-	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
+	c.avoid(found) // other calls wait for it as well: it is closed once
 	c.mu.Unlock()
 	klog.Background().Info("An etcd member does not respond, reconnecting", decisionlog.Member, found.RemoteAddr(),
 		decisionlog.Silent, silent, decisionlog.Waiting, waits)
 	_ = found.Close()
+}
+
+// avoid forgets a connection, so that it is closed only once, and prefers other members for a while. The caller holds the lock.
+func (c *contact) avoid(l *line) {
+	delete(c.lines, l)
+	c.lastClosed = time.Now()
+	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == l.address }), l.address)
+	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 }
 
 // line returns the connection with a local address, or nil. The caller holds the lock.

@@ -181,14 +181,15 @@ func TestAWriteLostByALeaderEndsWhenTheLeaderChanges(t *testing.T) {
 	}
 }
 
-// relay forwards connections to an address until it is silenced: then they stay open, but no data passes.
+// relay forwards each connection to the next of some addresses, and all others to the last one, until it is silenced: then they stay open,
+// but no data passes.
 type relay struct {
 	net.Listener
 	silent atomic.Bool
 	over   atomic.Int64
 }
 
-func newRelay(t *testing.T, to string) *relay {
+func newRelay(t *testing.T, to ...string) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -202,7 +203,8 @@ func newRelay(t *testing.T, to string) *relay {
 			if err != nil {
 				return
 			}
-			there, err := net.Dial("tcp", to)
+			there, err := net.Dial("tcp", to[0])
+			to = to[min(1, len(to)-1):]
 			if err != nil {
 				from.Close()
 				continue
