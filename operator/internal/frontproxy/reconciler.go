@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
@@ -118,7 +117,7 @@ func (s *scope) reconcile(ctx context.Context) {
 
 // check returns an error for a spec that is valid only in itself.
 func (s *scope) check(ctx context.Context) error {
-	if err := s.checkHost(ctx); err != nil {
+	if err := installation.CheckAddress(ctx, s, s.FrontProxy, s.rs); err != nil {
 		return err
 	}
 	if workload.Scraped(s.FrontProxy.Spec.Monitoring) && !workload.Scraped(s.rs.Spec.Monitoring) {
@@ -126,29 +125,6 @@ func (s *scope) check(ctx context.Context) error {
 			"which creates the user that may read metrics", s.rs.Name)
 	}
 	return s.checkMappings()
-}
-
-// checkHost returns an error if an older FrontProxy of the installation has the same hostname in its own spec.
-func (s *scope) checkHost(ctx context.Context) error {
-	list := &v1alpha1.FrontProxyList{}
-	if err := s.List(ctx, list, client.InNamespace(s.FrontProxy.Namespace)); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		other := &list.Items[i]
-		if other.UID == s.FrontProxy.UID || !installation.Refers(other.Spec.RootShard, s.rs) || !older(other, s.FrontProxy) {
-			continue
-		}
-		if host, port := installation.ProxyAddress(other, s.rs); host == s.externalHost && port == s.externalPort {
-			return conditions.Stall("HostnameInUse", "spec.external: FrontProxy %s has the address %s:%d: set another one", other.Name, host, port)
-		}
-	}
-	return nil
-}
-
-func older(a, b metav1.Object) bool {
-	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetName(), b.GetName())) < 0
 }
 
 // checkMappings returns an error for a file of a path mapping that no volume has.

@@ -27,7 +27,7 @@ type store struct {
 	prefix string
 }
 
-// recheck is the interval of checks whether a component still uses an etcd, because no watch reports it.
+// recheck is the interval of checks whether another component still uses what only one may use, because no watch reports it.
 const recheck = 30 * time.Second
 
 // CheckEtcd returns an error if an older component of the namespace uses the same keys of an external etcd. RootShards are not compared

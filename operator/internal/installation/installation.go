@@ -91,8 +91,8 @@ func CheckCache(ctx context.Context, c client.Reader, rs *v1alpha1.RootShard, ca
 		return err
 	}
 	if first != rs.Name {
-		return conditions.Stall("CacheInUse", "spec.cache.ref of RootShard %s: CacheServer %s is that of RootShard %s: a cache server is for "+
-			"the shards of one installation: create another CacheServer", rs.Name, name, first)
+		return conditions.Unwatched(recheck, conditions.Stall("CacheInUse", "spec.cache.ref of RootShard %s: CacheServer %s is that of "+
+			"RootShard %s: a cache server is for the shards of one installation: create another CacheServer", rs.Name, name, first))
 	}
 	if template, ok := server.Spec.CertificateTemplates["client"]; ok {
 		cache.Template = &template
@@ -116,9 +116,13 @@ func CacheUser(ctx context.Context, c client.Reader, namespace, name string) (st
 	if len(users) == 0 {
 		return "", nil
 	}
-	return slices.MinFunc(users, func(a, b v1alpha1.RootShard) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	}).Name, nil
+	first := &users[0]
+	for i := range users {
+		if older(&users[i], first) {
+			first = &users[i]
+		}
+	}
+	return first.Name, nil
 }
 
 // Bundles returns the CAs that a RootShard publishes for its installation, by the names of their Secrets.

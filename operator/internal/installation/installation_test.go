@@ -16,11 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/frontproxy"
+	"github.com/kcplane/kcp/operator/internal/furthershard"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
+	"github.com/kcplane/kcp/operator/internal/rootshard"
 )
 
 func TestAnInstallationBecomesReadyAndThenNothingIsWritten(t *testing.T) {
@@ -206,6 +210,10 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 		return f
 	}
 	const unused = "/etc/kcp-front-proxy/tls/ca/tls.crt"
+	ofOther, otherPort := proxy("first"), proxy("first")
+	ofOther.Spec.RootShard, otherPort.Spec.RootShard = of("other"), of("other")
+	ofOther.Spec.External = &v1alpha1.FrontProxyExternalConfig{Hostname: "KCP.example.com", Port: 443}
+	otherPort.Spec.External = &v1alpha1.FrontProxyExternalConfig{Hostname: "kcp.example.com", Port: 8443}
 	monitored := proxy("public")
 	monitored.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	for _, test := range []struct {
@@ -229,7 +237,11 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 		{"a shard in the etcd of its root shard", at(inRoot, 0), []client.Object{at(root("kcp"), time.Hour)}, "EtcdInUse",
 			"spec.etcd: RootShard kcp has its data in this etcd: set another prefix"},
 		{"two front proxies with one address", at(proxy("public"), 0), []client.Object{root("kcp"), at(proxy("first"), time.Hour)}, "HostnameInUse",
-			"spec.external: FrontProxy first has the address kcp.example.com:443"},
+			"spec.external: FrontProxy first of RootShard kcp has the address kcp.example.com:443"},
+		{"front proxies of two installations with one address", at(proxy("public"), 0), []client.Object{root("kcp"), root("other"),
+			at(ofOther, time.Hour)}, "HostnameInUse", "spec.external: FrontProxy first of RootShard other has the address kcp.example.com:443"},
+		{"front proxies of two installations with two addresses", at(proxy("public"), 0), []client.Object{root("kcp"), root("other"),
+			at(otherPort, time.Hour)}, "", ""},
 		{"a file that no volume has", mapped("/etc/things/ca.crt"), []client.Object{root("kcp")}, "FileMissing",
 			"spec.additionalPathMappings[0].backend_server_ca: the pods have no file /etc/things/ca.crt"},
 		{"the file of upstream's documentation", mapped(unused), []client.Object{root("kcp")}, "FileMissing", "use /etc/kcp/tls/ca/tls.crt"},
@@ -248,6 +260,45 @@ func TestBadInputOfAnInstallationIsReported(t *testing.T) {
 			w.expect(t, test.object, "Stalled", metav1.ConditionTrue, test.reason, test.message)
 		})
 	}
+}
+
+// The other components are not watched, so the one that waits looks again.
+func TestAComponentUsesWhatTheOlderOneHasGivenUp(t *testing.T) {
+	reference := &v1alpha1.CacheConfig{Reference: &v1alpha1.LocalReference{Name: "cache"}}
+	first, second := root("kcp"), root("other")
+	first.Spec.Cache, second.Spec.Cache = reference, reference
+	second.Spec.External.Hostname = "other.example.com"
+	public, private, sharing := proxy("public"), proxy("private"), further("west")
+	sharing.Spec.Etcd = *root("kcp").Spec.Etcd.DeepCopy()
+	world := []client.Object{first, cache("cache"), public, second, private, sharing}
+	for i, object := range world {
+		object.SetCreationTimestamp(metav1.NewTime(time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC)))
+	}
+	w := newWorld(world...)
+	w.settle(t)
+	for _, waits := range []struct {
+		object     client.Object
+		reason     string
+		reconciler reconcile.Reconciler
+	}{
+		{second, "CacheInUse", &rootshard.Reconciler{Environment: w.environment}},
+		{private, "HostnameInUse", &frontproxy.Reconciler{Environment: w.environment}},
+		{sharing, "EtcdInUse", &furthershard.Reconciler{Environment: w.environment, Registry: w.registry}},
+	} {
+		w.expect(t, waits.object, "ReferenceValid", metav1.ConditionFalse, waits.reason, "")
+		if again := w.Reconcile(t, waits.reconciler, waits.object.GetName()).RequeueAfter; again == 0 || again > time.Minute {
+			t.Errorf("%s is reconciled again after %v", waits.object.GetName(), again)
+		}
+	}
+	if err := w.Delete(t.Context(), public); err != nil {
+		t.Fatal(err)
+	}
+	operatortest.Read(t, w.Cluster, "kcp", first)
+	first.Spec.Cache = nil
+	w.MustUpdate(t, first)
+	w.settle(t)
+	w.expect(t, private, "ReferenceValid", metav1.ConditionTrue, "", "")
+	w.expect(t, second, "ReferenceValid", metav1.ConditionTrue, "", "")
 }
 
 // A RootShard that replaces another one has the same data, until the other one is deleted.

@@ -1,10 +1,17 @@
 package installation
 
 import (
+	"cmp"
+	"context"
+	"slices"
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -30,4 +37,33 @@ func ProxyAddress(f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) (host string, 
 		return host, workload.Port
 	}
 	return rs.Spec.External.Hostname, rs.Spec.External.Port
+}
+
+// CheckAddress returns an error if an older FrontProxy of the namespace has the same address, also one of another installation.
+func CheckAddress(ctx context.Context, c client.Reader, f *v1alpha1.FrontProxy, rs *v1alpha1.RootShard) error {
+	proxies, roots := &v1alpha1.FrontProxyList{}, &v1alpha1.RootShardList{}
+	for _, list := range []client.ObjectList{proxies, roots} {
+		if err := c.List(ctx, list, client.InNamespace(f.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return err
+		}
+	}
+	host, port := ProxyAddress(f, rs)
+	for i := range proxies.Items {
+		other := &proxies.Items[i]
+		of := slices.IndexFunc(roots.Items, func(rs v1alpha1.RootShard) bool { return Refers(other.Spec.RootShard, &rs) })
+		if of < 0 || !older(other, f) {
+			continue
+		}
+		if otherHost, otherPort := ProxyAddress(other, &roots.Items[of]); strings.EqualFold(otherHost, host) && otherPort == port {
+			return conditions.Unwatched(recheck, conditions.Stall("HostnameInUse",
+				"spec.external: FrontProxy %s of RootShard %s has the address %s:%d: set another one", other.Name, roots.Items[of].Name, host, port))
+		}
+	}
+	return nil
+}
+
+// older reports whether an object is older than another one.
+func older(a, b metav1.Object) bool {
+	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetName(), b.GetName())) < 0
 }
