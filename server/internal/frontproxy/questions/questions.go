@@ -55,7 +55,7 @@ type Config struct {
 type Resolver struct {
 	config  Config
 	budgets *budgets
-	calls   *coalesce.Group[call, tree.Answer]
+	calls   *coalesce.Group[call, reply]
 }
 
 // call identifies a question.
@@ -64,10 +64,16 @@ type call struct {
 	tree.Question
 }
 
+// reply is an answer, and whether it leads to the end of the path, or to another shard.
+type reply struct {
+	tree.Answer
+	leads bool
+}
+
 // New returns a resolver.
 func New(config Config) *Resolver {
-	conclusive := func(a tree.Answer, err error) bool { return err == nil && (a.Cluster != nil || len(a.Edges) > 0) }
-	return &Resolver{config: config, budgets: newBudgets(config.Clock), calls: coalesce.New[call](conclusive)}
+	leads := func(r reply, err error) bool { return err == nil && r.leads }
+	return &Resolver{config: config, budgets: newBudgets(config.Clock), calls: coalesce.New[call](leads)}
 }
 
 // Resolve returns the place of a canonical path, ErrAbsent, or an error for the client.
@@ -271,12 +277,14 @@ func (r *Resolver) claims(ctx context.Context, name logicalcluster.Name, stored 
 
 // question asks a shard, together with others that want to know the same.
 func (r *Resolver) question(ctx context.Context, shard string, q tree.Question) (tree.Answer, error) {
-	shared := r.calls.Join(call{shard, q}, func() (tree.Answer, error) {
+	shared := r.calls.Join(call{shard, q}, func() (reply, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		answer, err := r.config.Ask(ctx, shard, q)
 		r.config.Asked(err)
-		return answer, err
+		step, invalid := answer.Follow(shard, q.Path)
+		found := answer.Cluster != nil || len(answer.Edges) > 0
+		return reply{answer, found && invalid == nil && !step.Absent}, err
 	})
 	select {
 	case <-shared.Done:
@@ -285,7 +293,7 @@ func (r *Resolver) question(ctx context.Context, shard string, q tree.Question) 
 	}
 	switch err := shared.Err; {
 	case err == nil:
-		return shared.Value, nil
+		return shared.Value.Answer, nil
 	case apierrors.IsTooManyRequests(err):
 		return tree.Answer{}, apierrors.NewTooManyRequests(fmt.Sprintf("shard %q is busy; try again", shard), 1)
 	default:

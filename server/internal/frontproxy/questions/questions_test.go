@@ -260,43 +260,56 @@ func TestUnverifiedClientsShareABudgetThatOthersDoNotUse(t *testing.T) {
 
 // An absence is never answered from a question that was asked before the request arrived: the workspace may have been created in between.
 func TestARequestThatIsYoungerThanAQuestionIsNotAnsweredWithItsAbsence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, r := installation()
-		leave := make(chan struct{})
-		w.before = func() { <-leave }
-		type outcome struct {
-			place index.Place
-			err   error
-		}
-		resolve := func() chan outcome {
-			c := make(chan outcome, 1)
-			go func() {
-				place, err := r.Resolve(context.Background(), alice, "root:new")
-				c <- outcome{place, err}
-			}()
-			synctest.Wait()
-			return c
-		}
-		first := resolve()
-		younger, youngest := resolve(), resolve()
-		leave <- struct{}{} // the first question is answered from the state before the creation
-		if got := <-first; !errors.Is(got.err, ErrAbsent) {
-			t.Errorf("the first request got %+v", got)
-		}
+	for path, created := range map[string]tree.Edge{
+		"root:new":      edge("root", "new", "new0", ""),
+		"root:down:new": edge("down0", "new", "new0", ""), // of which the answer has the parent
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testYoungerRequests(t, path, created) })
+		})
+	}
+}
+
+// testYoungerRequests creates a workspace after it was asked for, and expects that later requests get it.
+func testYoungerRequests(t *testing.T, path string, created tree.Edge) {
+	w, r := installation()
+	leave := make(chan struct{})
+	w.before = func() { <-leave }
+	type outcome struct {
+		place index.Place
+		err   error
+	}
+	resolve := func() chan outcome {
+		c := make(chan outcome, 1)
+		go func() {
+			place, err := r.Resolve(context.Background(), alice, path)
+			c <- outcome{place, err}
+		}()
 		synctest.Wait()
-		w.mu.Lock()
-		w.edges["root/root:new"] = edge("root", "new", "new0", "")
-		w.mu.Unlock()
+		return c
+	}
+	first := resolve()
+	younger, youngest := resolve(), resolve()
+	leave <- struct{}{} // the first question is answered from the state before the creation
+	if got := <-first; !errors.Is(got.err, ErrAbsent) {
+		t.Errorf("the first request got %+v", got)
+	}
+	synctest.Wait()
+	w.mu.Lock()
+	w.edges["root/"+string(created.Parent)+":"+created.Name] = created
+	asked := len(w.asked)
+	w.mu.Unlock()
+	if asked == 2 { // otherwise the others have an answer already
 		leave <- struct{}{}
-		for _, c := range []chan outcome{younger, youngest} {
-			if got := <-c; got.err != nil || got.place.Cluster != "new0" {
-				t.Errorf("a younger request got %+v", got)
-			}
+	}
+	for _, c := range []chan outcome{younger, youngest} {
+		if got := <-c; got.err != nil || got.place.Cluster != "new0" {
+			t.Errorf("a younger request got %+v", got)
 		}
-		if len(w.asked) != 2 {
-			t.Errorf("requests at the same time asked %d times", len(w.asked))
-		}
-	})
+	}
+	if len(w.asked) != 2 {
+		t.Errorf("requests at the same time asked %d times", len(w.asked))
+	}
 }
 
 func TestAPlaceSufficesForYoungerRequestsToo(t *testing.T) {
