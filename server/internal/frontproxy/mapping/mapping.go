@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -188,12 +190,15 @@ func Parse(name string, text []byte) (Mapping, error) {
 	var document, further yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
-		return Mapping{}, fmt.Errorf("%s: %w", name, err)
-	}
-	if err := decoder.Decode(&further); !errors.Is(err, io.EOF) {
-		return Mapping{}, fmt.Errorf("%s: must not have more than one document", name)
+		return Mapping{}, syntaxError(name, text, err)
 	}
 	at := func(n *yaml.Node, err error) error { return fmt.Errorf("%s:%d: %w", name, n.Line, err) }
+	switch err := decoder.Decode(&further); {
+	case err == nil:
+		return Mapping{}, at(&further, errors.New("must not have more than one document"))
+	case !errors.Is(err, io.EOF):
+		return Mapping{}, syntaxError(name, text, err)
+	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.SequenceNode {
 		return Mapping{}, fmt.Errorf("%s:1: must be a list of entries, each with a path and a backend", name)
 	}
@@ -213,6 +218,24 @@ func Parse(name string, text []byte) (Mapping, error) {
 	}
 	m.sort()
 	return m, nil
+}
+
+// syntaxError returns an error of the YAML parser with the name of the file and the line. The parser names neither the first line, nor one
+// with a character that it does not accept.
+func syntaxError(name string, text []byte, err error) error {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if _, scanned := fmt.Sscanf(message, "line %d:", &line); scanned == nil {
+		_, message, _ = strings.Cut(message, ": ")
+	} else if at := bytes.IndexFunc(text, isRefused); at >= 0 {
+		line += bytes.Count(text[:at], []byte("\n"))
+	}
+	return fmt.Errorf("%s:%d: %s", name, line, message)
+}
+
+// isRefused reports whether a YAML file must not contain a character.
+func isRefused(r rune) bool {
+	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r)
 }
 
 // parseEntry returns an entry, and the node to which an error belongs.
