@@ -18,6 +18,7 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/process/coalesce"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -223,6 +224,7 @@ func (r *Reviews) ask(ctx context.Context, shard string, about use, q ReviewQues
 			return found.(ReviewAnswer), nil
 		}
 	}
+	defer fairqueue.From(ctx).Store(0)() // the request waits for another shard
 	asked := r.asked.Join(key, func() (ReviewAnswer, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout) // others may wait when this request ends
 		defer cancel()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kcplane/kcp/server/internal/process/fairqueue/fairqueuetest"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -24,7 +25,8 @@ type reviewing struct {
 	found   string // the shard that Find returns
 	findErr error
 	asked   []ReviewQuestion
-	deep    bool // whether the last own decision was deep
+	until   <-chan struct{} // closed when shard us may respond; nil if it may do so at once
+	deep    bool            // whether the last own decision was deep
 	clock   *clocktesting.FakeClock
 }
 
@@ -39,7 +41,13 @@ func newReviewing() *reviewing {
 		Holds:      func(cluster logicalcluster.Name) bool { return cluster == "a" || cluster == "own, but not placed" },
 		Find:       func(context.Context, logicalcluster.Name) (string, error) { return r.found, r.findErr },
 		Unanswered: func(_ string, _ logicalcluster.Name, err error) error { return fmt.Errorf("unanswered: %w", err) },
-		Ask: func(_ context.Context, _ string, q ReviewQuestion) (ReviewAnswer, error) {
+		Ask: func(ctx context.Context, _ string, q ReviewQuestion) (ReviewAnswer, error) {
+			if r.until != nil {
+				select {
+				case <-r.until:
+				case <-ctx.Done():
+				}
+			}
 			r.asked = append(r.asked, q)
 			return ReviewAnswer{Allowed: r.us == allow}, r.err
 		},
@@ -146,6 +154,17 @@ func TestWithoutTheHolderNothingNewIsGrantedAndSettledUseGoesOn(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %v", name, decision, err, c.want)
 		}
 	}
+}
+
+func TestAReviewByAnotherShardTakesNoSeat(t *testing.T) {
+	r := newReviewing()
+	r.us = allow
+	fairqueuetest.WhileOthersWait(t, func(ctx context.Context, seated <-chan struct{}) {
+		r.until = seated
+		if decision, _, err := r.Authorize(logicalcluster.WithName(ctx, "b"), bindExport); decision != allow || err != nil {
+			t.Errorf("got %v, %v", decision, err)
+		}
+	})
 }
 
 func TestAnAnswerAboutAViewCountsForTenSeconds(t *testing.T) {

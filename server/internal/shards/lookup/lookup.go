@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/process/budget"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/tenancy/placement"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
@@ -62,6 +63,7 @@ type Config struct {
 //   - Nothing is absent on the word of memory, or of a shard that does not hold the parent.
 //   - A shard is believed about the workspaces in clusters that it holds, and about those clusters themselves.
 //   - Without an answer, the error is retriable; beyond the limits it is 429. A tenant alone exhausts only its own limits.
+//   - A request has no seat while it waits for other shards.
 type Finder struct {
 	config  Config
 	located *cache.LRUExpireCache // shards by cluster
@@ -91,6 +93,7 @@ func (f *Finder) Locate(ctx context.Context, path string) (logicalcluster.Name, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	defer fairqueue.From(ctx).Store(0)() // the request waits for other shards
 	first, _, _ := strings.Cut(path, ":")
 	shard, err := f.holder(ctx, logicalcluster.Name(first))
 	if err != nil || shard == "" {
@@ -106,6 +109,7 @@ func (f *Finder) Has(ctx context.Context, cluster logicalcluster.Name, resource 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	defer fairqueue.From(ctx).Store(0)()
 	shard, err := f.holder(ctx, cluster)
 	if err != nil || shard == "" {
 		return false, err
@@ -124,6 +128,7 @@ func (f *Finder) Holder(ctx context.Context, cluster logicalcluster.Name) (strin
 		if err := f.allow(ctx); err != nil {
 			return "", err
 		}
+		defer fairqueue.From(ctx).Store(0)()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

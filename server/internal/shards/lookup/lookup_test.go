@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue/fairqueuetest"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
@@ -29,6 +30,18 @@ type installation struct {
 	exists   map[string]bool  // by "<shard> <cluster>/<name>"
 	searched []string
 	asked    []string
+	until    <-chan struct{} // closed when other shards may respond; nil if they may do so at once
+}
+
+// wait returns when other shards may respond.
+func (i *installation) wait(ctx context.Context) {
+	if i.until == nil {
+		return
+	}
+	select {
+	case <-i.until:
+	case <-ctx.Done():
+	}
 }
 
 var errCut = &peers.Unreachable{Shard: "eu", Err: errors.New("cut")}
@@ -40,17 +53,20 @@ func (i *installation) finder(clock *clocktesting.FakePassiveClock) *Finder {
 			shard, known := map[logicalcluster.Name]string{"org": "eu", "mine": "own"}[c]
 			return shard, 1, known
 		},
-		Search: func(_ context.Context, cluster, asker logicalcluster.Name, client, _ string) (string, error) {
+		Search: func(ctx context.Context, cluster, asker logicalcluster.Name, client, _ string) (string, error) {
+			i.wait(ctx)
 			i.searched = append(i.searched, string(cluster)+" for "+client+" in "+string(asker))
 			return map[logicalcluster.Name]string{"home": "eu"}[cluster], i.failures["search"]
 		},
-		Resolve: func(_ context.Context, shard string, q tree.Question) (tree.Answer, error) {
+		Resolve: func(ctx context.Context, shard string, q tree.Question) (tree.Answer, error) {
 			if shard != "own" {
+				i.wait(ctx)
 				i.asked = append(i.asked, shard+" "+q.Path)
 			}
 			return i.answers[shard+" "+q.Path], i.failures[shard]
 		},
-		Exists: func(_ context.Context, shard string, q Question) (Answer, error) {
+		Exists: func(ctx context.Context, shard string, q Question) (Answer, error) {
+			i.wait(ctx)
 			i.asked = append(i.asked, shard+" "+string(q.Cluster)+"/"+q.Name)
 			return Answer{Exists: i.exists[shard+" "+string(q.Cluster)+"/"+q.Name]}, i.failures[shard]
 		},
@@ -256,5 +272,33 @@ func TestAShardAnswersOnlyForWhatItHoldsAndOffers(t *testing.T) {
 		if got.Exists != c.want || (err != nil) != (c.failed != nil) || (c.failed != nil && !c.failed(err)) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
+	}
+}
+
+func TestQuestionsToOtherShardsTakeNoSeat(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *Finder) error{
+		"a path": func(ctx context.Context, f *Finder) error {
+			_, _, err := f.Locate(ctx, "org:team")
+			return err
+		},
+		"an object": func(ctx context.Context, f *Finder) error {
+			_, err := f.Has(ctx, "org", apisv1alpha2.Resource("apiexports"), "books")
+			return err
+		},
+		"the holder": func(ctx context.Context, f *Finder) error {
+			_, err := f.Holder(ctx, "home")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := &installation{answers: answers()}
+			f := i.finder(clocktesting.NewFakePassiveClock(time.Now()))
+			fairqueuetest.WhileOthersWait(t, func(ctx context.Context, seated <-chan struct{}) {
+				i.until = seated
+				if err := ask(ctx, f); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/objecttest"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue/fairqueuetest"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -24,10 +25,18 @@ type elsewhere struct {
 	stored *tenancyv1alpha1.Workspace
 	// known is the state that the scheduler said to know.
 	known runtime.Object
+	// until is closed when the shard may respond; nil if it may do so at once.
+	until <-chan struct{}
 }
 
-func (e *elsewhere) Create(_ context.Context, shard string, _ logicalcluster.Name,
+func (e *elsewhere) Create(ctx context.Context, shard string, _ logicalcluster.Name,
 	lc *corev1alpha1.LogicalCluster) (*corev1alpha1.LogicalCluster, error) {
+	if e.until != nil {
+		select {
+		case <-e.until:
+		case <-ctx.Done():
+		}
+	}
 	created := lc.DeepCopy()
 	created.UID, created.Annotations[tenancyv1alpha1.ShardAnnotation] = "created", shard
 	return created, e.err
@@ -124,4 +133,15 @@ func TestOnlyAKnownStateIsRevised(t *testing.T) {
 	if ws.Spec.Cluster != "" {
 		t.Error("the workspace of the caller is changed")
 	}
+}
+
+func TestTheCreationOnAnotherShardTakesNoSeat(t *testing.T) {
+	of := &elsewhere{}
+	s, ws := placed(t, of)
+	fairqueuetest.WhileOthersWait(t, func(ctx context.Context, seated <-chan struct{}) {
+		of.until = seated
+		if _, done := s.complete(ctx, ws, "cluster", Fresh("there", "https://there", "cluster", "root:org:team")); !done {
+			t.Error("the logical cluster was not created")
+		}
+	})
 }

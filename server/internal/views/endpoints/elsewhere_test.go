@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue/fairqueuetest"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -65,6 +66,23 @@ func TestASliceOnAnotherShardIsResolvedWithOneQuestion(t *testing.T) {
 	if *asked != 1 {
 		t.Errorf("%d questions", *asked)
 	}
+}
+
+func TestTheQuestionForASliceTakesNoSeat(t *testing.T) {
+	var until <-chan struct{}
+	e, _ := shared(t, notes, func(Question) (Answer, error) {
+		select {
+		case <-until:
+		case <-time.After(time.Minute):
+		}
+		return Answer{Version: "1", Endpoints: all(notes + "/elsewhere")}, nil
+	})
+	fairqueuetest.WhileOthersWait(t, func(ctx context.Context, seated <-chan struct{}) {
+		until = seated
+		if _, err := e.URL(ctx, "library", slice); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestWorkspacesWithoutAnAllowedURLCauseNoQuestions(t *testing.T) {

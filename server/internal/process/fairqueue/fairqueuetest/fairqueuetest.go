@@ -1,0 +1,43 @@
+// Package fairqueuetest tests that requests give their seats back while they wait.
+package fairqueuetest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+)
+
+// WhileOthersWait calls f with the context of a request that has the only seat, while a request of another account waits for one. seated is
+// closed when the other request gets the seat. The test fails if f returns before that. Time is that of a synctest bubble.
+func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan struct{})) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		q := fairqueue.New(fairqueue.Config{Seats: 1, Patience: time.Hour, Place: func(h fairqueue.Holder) fairqueue.Place {
+			return fairqueue.Place{Account: h.Cluster, Unit: h.Cluster, Owner: h.Cluster}
+		}})
+		first, seated := &fairqueue.Ticket{}, make(chan struct{})
+		if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "first"}, fairqueue.Write, first); err != nil {
+			t.Fatal(err)
+		}
+		defer first.Leave()
+		go func() {
+			other := &fairqueue.Ticket{}
+			if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "other"}, fairqueue.Write, other); err != nil {
+				t.Error(err)
+				return
+			}
+			close(seated)
+			other.Leave()
+		}()
+		synctest.Wait()
+		f(context.WithValue(t.Context(), fairqueue.Key, first), seated)
+		select {
+		case <-seated:
+		default:
+			t.Error("the request keeps its seat while it waits")
+		}
+	})
+}
