@@ -241,6 +241,14 @@ e2e-fleet-hosts: build host-programs ## Attach two real clusters to a fleet, mov
 e2e-distant: build clients ## Run the end-to-end tests of shards with 150 ms between all processes of the installation.
 	KCP_BIN=$(BIN) KCP_DELAY=150ms $(TEST) -count=1 -v -timeout=40m ./test/e2e/sharding
 
+# Exports, types, roles and published objects that shards read of each other, moves there and back, trees, homes and tokens.
+SKEW_TESTS = Offered|Offers|ExportIsBound|ProviderReads|OtherShards|MovesWhileItIsUsed|MovesToItsProvider|ATreeOver|ATypeOf|AControllerOfAType|HomesAreOn|ThroughAProxy
+
+.PHONY: e2e-skew
+e2e-skew: build clients former ## Let shards of this version and of the commit in test/skew exchange feed and moves, with either as the root shard.
+	KCP_BIN=$(BIN) KCP_FORMER=root,shard-2 $(TEST) -count=1 -v -timeout=20m -run='$(SKEW_TESTS)' ./test/e2e/sharding
+	KCP_BIN=$(BIN) KCP_FORMER=shard-1,cache $(TEST) -count=1 -v -timeout=20m -run='$(SKEW_TESTS)' ./test/e2e/sharding
+
 ARGOCD = github.com/argoproj/argo-cd/v3
 OLM    = github.com/operator-framework/operator-lifecycle-manager
 

@@ -34,6 +34,8 @@ type Options struct {
 	Distance time.Duration
 	// ShardFlags are further flags of every shard.
 	ShardFlags []string
+	// Former are the names of the processes that run the former version, which make former builds.
+	Former []string
 }
 
 // Installation is a number of processes that are one kcp.
@@ -77,6 +79,9 @@ func Prepare(dir string, options Options) (*Installation, error) {
 	if err := i.choosePlaces(); err != nil {
 		return nil, err
 	}
+	if err := i.chooseVersions(); err != nil {
+		return nil, err
+	}
 	return i, errors.Join(i.configureCache(), i.configureShards(), i.configureProxies(), i.writeKubeconfig())
 }
 
@@ -112,6 +117,19 @@ func (i *Installation) choosePlaces() error {
 	var err error
 	i.Cache, err = i.place("cache", 0)
 	return err
+}
+
+// chooseVersions makes some processes run the former version.
+func (i *Installation) chooseVersions() error {
+	all := i.Processes()
+	for _, name := range i.options.Former {
+		n := slices.IndexFunc(all, func(p *Process) bool { return p.Name == name })
+		if n < 0 {
+			return fmt.Errorf("no process is named %q, which should run the former version", name)
+		}
+		all[n].program = filepath.Join("former", all[n].program)
+	}
+	return nil
 }
 
 // URL is the URL of the installation for users.

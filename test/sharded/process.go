@@ -26,7 +26,8 @@ type Process struct {
 	Directory string
 
 	log string
-	// subcommand and arguments are those of kcp.
+	// program is kcp, or that of the former version. subcommand and arguments are those of the program.
+	program    string
 	subcommand string
 	arguments  []string
 	client     *http.Client
@@ -46,7 +47,7 @@ func (i *Installation) place(name string, port int) (p *Process, err error) {
 	}
 	p = &Process{
 		Name: name, URL: fmt.Sprintf("https://127.0.0.1:%d", port), Directory: filepath.Join(i.Directory, name),
-		log: filepath.Join(i.Directory, name+".log"),
+		log: filepath.Join(i.Directory, name+".log"), program: "kcp",
 		client: &http.Client{
 			Timeout:   5 * time.Second,
 			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: i.PKI.Serving.Pool()}, DisableKeepAlives: true},
@@ -90,7 +91,7 @@ func (p *Process) StartWith(flags ...string) error {
 }
 
 func (p *Process) begin(flags ...string) error {
-	started, err := kcptest.BeginProcess(p.Name, p.log, "kcp", slices.Concat([]string{p.subcommand}, p.arguments, flags)...)
+	started, err := kcptest.BeginProcess(p.Name, p.log, p.program, slices.Concat([]string{p.subcommand}, p.arguments, flags)...)
 	if err != nil {
 		return err
 	}

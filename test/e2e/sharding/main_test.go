@@ -4,6 +4,7 @@ package sharding
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,10 +37,13 @@ func run(m *testing.M) int {
 }
 
 func options() sharded.Options {
-	o := sharded.Options{Shards: 2, Cache: true, Proxies: 2, Distance: distance, Relays: distance > 0}
+	o := sharded.Options{Shards: 2, Cache: true, Proxies: 2, Distance: distance, Relays: distance > 0, Former: former}
 	o.Users, o.ProxyUsers = sharded.TestUsers()
 	return o
 }
+
+// former are the processes that run the version before: the value of KCP_FORMER, such as root,shard-2.
+var former = strings.FieldsFunc(os.Getenv("KCP_FORMER"), func(r rune) bool { return r == ',' })
 
 // distance is the time by which each round trip between two processes takes longer: the value of KCP_DELAY, such as 150ms.
 var distance = parsedDistance(os.Getenv("KCP_DELAY"))
