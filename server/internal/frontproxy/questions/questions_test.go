@@ -24,14 +24,19 @@ type world struct {
 	edges  map[string]tree.Edge    // by shard/parent:name
 	held   map[string]tree.Cluster // by shard/cluster
 	down   map[string]bool
+	busy   string            // a shard that is
 	moved  map[string]string // where a shard sends questions for a cluster, by shard/cluster
 	asked  []string
+	stored int // how many of the questions are for the storage
 	before func()
 }
 
 func (w *world) ask(_ context.Context, shard string, q tree.Question) (a tree.Answer, err error) {
 	w.mu.Lock()
 	w.asked = append(w.asked, shard+" "+q.Path)
+	if q.Stored {
+		w.stored++
+	}
 	before := w.before
 	defer w.mu.Unlock()
 	if before != nil {
@@ -41,6 +46,9 @@ func (w *world) ask(_ context.Context, shard string, q tree.Question) (a tree.An
 	}
 	if w.down[shard] {
 		return a, errors.New("connection refused")
+	}
+	if shard == w.busy {
+		return a, apierrors.NewTooManyRequests("later", 1)
 	}
 	parts := strings.Split(q.Path, ":")
 	cluster := parts[0]
@@ -178,6 +186,52 @@ func TestAShardThatDoesNotAnswerIsNoAbsence(t *testing.T) {
 	}
 }
 
+func TestANameIsNotAbsentWhileTheShardOfItsOwnerIsDown(t *testing.T) {
+	w, r := installation()
+	w.down["root"] = true
+	if got, err := r.Resolve(t.Context(), alice, "team0"); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAnAnswerAboutAnotherNameIsNotBelieved(t *testing.T) {
+	w, r := installation()
+	w.held["root/none0"] = tree.Cluster{Name: "home0"}
+	if got, err := r.Resolve(t.Context(), alice, "none0"); !errors.Is(err, ErrAbsent) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestABusyShardIsNoAbsence(t *testing.T) {
+	w, r := installation()
+	w.busy = "root"
+	if got, err := r.Resolve(t.Context(), alice, "root:none"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAShardThatTakesTooLongIsNoAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := installation()
+		leave := make(chan struct{})
+		w.before = func() { <-leave }
+		if got, err := r.Resolve(t.Context(), alice, "root:none"); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		close(leave)
+	})
+}
+
+func TestShardsThatDisagreeAreNoAbsence(t *testing.T) {
+	w, r := installation()
+	w.edges["root/root:org"] = edge("root", "org", "org0", "two") // which does not hold it
+	delete(w.edges, "root/org0:team")
+	delete(w.held, "root/org0")
+	if got, err := r.Resolve(t.Context(), alice, "root:org:team"); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestACircleOfShardsEnds(t *testing.T) {
 	w, r := installation()
 	w.moved["root/org0"], w.moved["two/org0"] = "two", "root"
@@ -212,6 +266,9 @@ func TestConfirmAsksAlthoughTheIndexHasThePlace(t *testing.T) {
 	got, err := r.Confirm(t.Context(), alice, "root:org")
 	if want := (index.Place{Shard: "two", Cluster: "org0", Epoch: 2}); err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)
+	}
+	if w.stored != len(w.asked) {
+		t.Errorf("%d of %d questions are for the storage", w.stored, len(w.asked))
 	}
 	delete(w.edges, "root/root:org")
 	if _, err := r.Confirm(t.Context(), alice, "root:org"); !errors.Is(err, ErrAbsent) {

@@ -228,9 +228,27 @@ func TestATenantExhaustsOnlyItsOwnLimits(t *testing.T) {
 		}
 	}
 	exhaust(func(int) string { return "eve" }, clientBurst)
+	eve := logicalcluster.WithName(request.WithUser(context.Background(), &user.DefaultInfo{Name: "eve"}), "evil")
+	if _, exists, err := f.Locate(eve, "root:org"); exists || !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a path: got %t, %v", exists, err)
+	}
+	if shard, err := f.Holder(eve, "home"); shard != "" || !apierrors.IsTooManyRequests(err) {
+		t.Errorf("the holder of an unknown cluster: got %q, %v", shard, err)
+	}
+	if shard, err := f.Holder(eve, "org"); shard != "eu" || err != nil {
+		t.Errorf("the holder of a known cluster: got %q, %v", shard, err)
+	}
 	exhaust(func(n int) string { return strings.Repeat("x", n+1) }, payerBurst-clientBurst)
 	if err := ask(f, "ada", "good"); err != nil {
 		t.Errorf("another tenant gets %v", err)
+	}
+}
+
+func TestTheLimitOfAnotherShardIsThatOfTheClient(t *testing.T) {
+	i := &installation{failures: map[string]error{"eu": apierrors.NewTooManyRequests("later", 1)}}
+	f := i.finder(clocktesting.NewFakePassiveClock(time.Now()))
+	if _, err := f.Has(t.Context(), "org", schema.GroupResource{}, "it"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // WhileOthersWait calls f with the context of a request that has the only seat, while a request of another account waits for one. seated is
-// closed when the other request gets the seat. The test fails if f returns before that. Time is that of a synctest bubble.
+// closed when the other request gets the seat. The test fails if f returns before that, or if time passes until then: time is that of a
+// synctest bubble, in which it passes only while all goroutines wait, and the queue gives every request a seat after some time.
 func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,11 +24,15 @@ func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan str
 			t.Fatal(err)
 		}
 		defer first.Leave()
+		began := time.Now()
 		go func() {
 			other := &fairqueue.Ticket{}
 			if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "other"}, fairqueue.Write, other); err != nil {
 				t.Error(err)
 				return
+			}
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("the other request got the seat after %s", waited)
 			}
 			close(seated)
 			other.Leave()
