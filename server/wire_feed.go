@@ -8,13 +8,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/cacheserver"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/storage"
@@ -47,7 +47,7 @@ func (i *installation) cacheConfig() (*rest.Config, error) {
 	switch {
 	case s.CacheKubeconfig != "":
 		var err error
-		if config, err = clientcmd.BuildConfigFromFlags("", s.CacheKubeconfig); err != nil {
+		if config, err = outbound.Kubeconfig(s.CacheKubeconfig); err != nil {
 			return nil, fmt.Errorf("--cache-kubeconfig: %w", err)
 		}
 	case !s.IsRoot():

@@ -13,7 +13,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -21,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/endpointslice"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacereport"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/internal/shards"
 	"github.com/kcplane/kcp/server/internal/shards/feed"
 	"github.com/kcplane/kcp/server/internal/shards/lookup"
@@ -142,7 +142,7 @@ func (i *installation) newClients() (*peers.Clients, error) {
 	s := i.opts.Sharding
 	if !s.IsRoot() {
 		var err error
-		if i.root, err = clientcmd.BuildConfigFromFlags("", s.RootKubeconfig); err != nil {
+		if i.root, err = outbound.Kubeconfig(s.RootKubeconfig); err != nil {
 			return nil, fmt.Errorf("--root-shard-kubeconfig-file: %w", err)
 		}
 	}

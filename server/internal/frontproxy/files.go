@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/frontproxy/identity"
 	"github.com/kcplane/kcp/server/internal/frontproxy/mapping"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
 )
@@ -92,14 +92,14 @@ func (l *loader) kubeconfig() (*rest.Config, error) {
 		if name == "" {
 			continue
 		}
-		config, err := clientcmd.BuildConfigFromFlags("", name)
+		config, err := outbound.Kubeconfig(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
 		if name == l.shardsKubeconfig && l.rootKubeconfig != "" {
-			root, err := clientcmd.BuildConfigFromFlags("", l.rootKubeconfig)
+			root, err := outbound.Kubeconfig(l.rootKubeconfig)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", l.rootKubeconfig, err)
+				return nil, err
 			}
 			config.Host = root.Host
 		}

@@ -28,10 +28,10 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/internal/request/drain"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
@@ -91,7 +91,7 @@ func New(o *Options) (*Program, error) {
 	if errs := append(o.Serving.Validate(), o.Authentication.Validate()...); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	reviews, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	reviews, err := outbound.Kubeconfig(o.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
