@@ -128,7 +128,7 @@ func (l *Locator) find(ctx context.Context, cluster, asker logicalcluster.Name, 
 			return last.(string), nil
 		}
 	}
-	if !l.clients.Allow(client) || !l.askers.Allow(asker) || !l.all.Allow() {
+	if !l.clients.Allow(client) || !l.askers.Allow(asker) || !l.all.AllowN(l.calls.Clock.Now(), 1) {
 		return "", tooManySearches()
 	}
 	return l.search(ctx, cluster, hint)
@@ -155,7 +155,7 @@ func (l *Locator) search(ctx context.Context, cluster logicalcluster.Name, hint 
 			others = append(others, shard)
 		}
 	}
-	if len(others) > 0 && !l.wide.Allow() {
+	if len(others) > 0 && !l.wide.AllowN(l.calls.Clock.Now(), 1) {
 		return "", tooManySearches()
 	}
 	shard, err := l.searchIn(ctx, others, cluster)
