@@ -239,6 +239,14 @@ func TestVersionsOfAnotherStoreHaveExpired(t *testing.T) {
 	c.begin(t)
 	published := c.publish(t)
 	s := c.destination.maps
+	c.destination.swap(t, "other", nil, leaving()) // the fence of another cluster changes nothing
+	version, err := strconv.ParseInt(page.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.destination.watchFrom(t, "moving", version); !apierrors.IsResourceExpired(err) {
+		t.Errorf("watch: %v", err)
+	}
 	rest := limited
 	rest.Continue = page.Continue
 	for name, opts := range map[string]storage.ListOptions{
@@ -296,6 +304,46 @@ func TestAMovedClusterDisappearsWithoutDeletions(t *testing.T) {
 	}
 	if _, err := s.watchFrom(t, "*", before); !apierrors.IsResourceExpired(err) {
 		t.Errorf("a watch that resumes: %v", err)
+	}
+}
+
+// A later fence replaces that of a cluster that has moved, and a process reads the fences again when it was cut off.
+func TestAVersionThatHasExpiredStaysSo(t *testing.T) {
+	s := newFencedStore(t)
+	create(t, s.maps, "left", "n", "x", nil)
+	before := s.now(t)
+	settling, moved := with(leaving(), FenceSettling), with(leaving(), FenceMoved)
+	s.swap(t, "left", nil, leaving())
+	s.swap(t, "left", leaving(), settling)
+	s.swap(t, "left", settling, moved)
+	again := with(leaving(), FenceArriving)
+	again.Epoch++
+	s.swap(t, "left", moved, again)
+	if _, err := s.watchFrom(t, "*", before); !apierrors.IsResourceExpired(err) {
+		t.Errorf("after another fence: %v", err)
+	}
+	p := &process{backend: s.Backend, key: s.fences.processes + "again"}
+	if err := p.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.watchFrom(t, "*", before); !apierrors.IsResourceExpired(err) {
+		t.Errorf("after the fences were read again: %v", err)
+	}
+}
+
+func TestAListDuringWhichAClusterDisappearsHasExpired(t *testing.T) {
+	s := newFencedStore(t)
+	create(t, s.maps, "left", "n", "x", nil)
+	s.swap(t, "left", nil, leaving())
+	inner := s.maps.(*clusterStorage).Interface.(restricted).Interface.(behindFences)
+	reads := behindFences{duringRead{inner.Interface, func() {
+		settling := with(leaving(), FenceSettling)
+		s.swap(t, "left", leaving(), settling)
+		s.swap(t, "left", settling, with(leaving(), FenceMoved))
+	}}, &s.fences.knownFences}
+	err := reads.GetList(in("*"), prefix, storage.ListOptions{Predicate: everything(), Recursive: true}, &core.ConfigMapList{})
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %v", err)
 	}
 }
 

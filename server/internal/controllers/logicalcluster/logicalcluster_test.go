@@ -2,11 +2,13 @@ package logicalcluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -184,6 +186,59 @@ func TestTheConditionListsTheRemainingObjects(t *testing.T) {
 	c := contentCondition([]string{"2 configmaps", "1 widgets.example.org"})
 	if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "2 configmaps, 1 widgets.example.org") {
 		t.Errorf("got %+v", c)
+	}
+}
+
+func TestALogicalClusterIsKeptWhileItsWorkspaceCannotBeRead(t *testing.T) {
+	lc := cluster(corev1alpha1.LogicalClusterPhaseReady, func(lc *corev1alpha1.LogicalCluster) {
+		lc.Spec.Owner = &corev1alpha1.LogicalClusterOwner{Resource: "workspaces", Cluster: "root", Name: "team", UID: "1"}
+		lc.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	})
+	o := objecttest.New(t, lc)
+	o.Stored(o.Set.Workspaces.Informer).Fail("root", "team", errors.New("etcd is away"))
+	clusters := o.Stored(o.Set.LogicalClusters.Informer)
+	c := New(Inputs{
+		Set: o.Set, Clusters: clusters, Workspaces: o.Stored(o.Set.Workspaces.Informer), ExternalURL: "https://kcp.test", Clock: clock.RealClock{},
+	})
+	if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: lc.Name}); err == nil {
+		t.Error("no error")
+	}
+	live := &corev1alpha1.LogicalCluster{}
+	if err := clusters.Get(logicalcluster.WithName(t.Context(), "c"), lc.Name, live); err != nil || live.DeletionTimestamp != nil {
+		t.Errorf("it is deleted: %v", err)
+	}
+}
+
+// The informer may still show the one before.
+func TestALogicalClusterThatWasCreatedAgainIsNeitherChangedNorDeleted(t *testing.T) {
+	for name, change := range map[string]func(*corev1alpha1.LogicalCluster){
+		"while its phase changes": func(lc *corev1alpha1.LogicalCluster) { lc.Status.Phase = "" },
+		"without finalizers": func(lc *corev1alpha1.LogicalCluster) {
+			deleted(lc)
+			lc.Finalizers = nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			former := cluster(corev1alpha1.LogicalClusterPhaseReady, change)
+			former.UID = "former"
+			o := objecttest.New(t, former)
+			next := former.DeepCopy()
+			next.UID = "next"
+			o.Store(next)
+			clusters := o.Stored(o.Set.LogicalClusters.Informer)
+			c := New(Inputs{
+				Set: o.Set, Clusters: clusters, Workspaces: o.Stored(o.Set.Workspaces.Informer), ExternalURL: "https://kcp.test",
+				Clock: clock.RealClock{},
+			})
+			if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: former.Name}); !apierrors.IsConflict(err) {
+				t.Errorf("got %v, want a conflict", err)
+			}
+			live := &corev1alpha1.LogicalCluster{}
+			err := clusters.Get(logicalcluster.WithName(t.Context(), "c"), next.Name, live)
+			if err != nil || live.Status.Phase != next.Status.Phase {
+				t.Errorf("got phase %q, %v", live.Status.Phase, err)
+			}
+		})
 	}
 }
 

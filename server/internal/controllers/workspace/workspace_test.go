@@ -316,6 +316,20 @@ func TestAWorkspaceThatHasChangedIsNotOverwritten(t *testing.T) {
 	}
 }
 
+func TestTheDeletionOfAWorkspaceLeavesTheNextWorkspaceOfItsName(t *testing.T) {
+	o := objecttest.New(t, workspace(terminating))
+	o.Store(workspace(func(ws *tenancyv1alpha1.Workspace) {
+		terminating(ws)
+		ws.UID = "next"
+	}))
+	if err := newController(o).Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if got := look(t, o); got.ws == nil {
+		t.Error("another workspace is deleted")
+	}
+}
+
 // A home has the same logical cluster when it is created again, and the informer may still show the former ones.
 func TestTheDeletionOfAWorkspaceLeavesTheNextLogicalClusterOfItsName(t *testing.T) {
 	former := cluster(func(lc *corev1alpha1.LogicalCluster) { lc.UID = "former" })

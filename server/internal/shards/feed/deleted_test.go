@@ -141,6 +141,23 @@ func TestWhichShardsSayThatAnExportIsDeleted(t *testing.T) {
 	}
 }
 
+func TestWithoutKnownShardsNoExportIsDeleted(t *testing.T) {
+	k := newKeeping(t, unused, bindingToOrg())
+	k.offerOrg()
+	k.Withdraw("east", widgets("org", "first"))
+	k.Withdraw("root", orgWorkspace()) // there is no holder
+	k.Kept.in.Shards = func() []string { return nil }
+	k.list()
+	k.decide()
+	if again := k.ask(t.Context()); !again {
+		t.Error("it is not asked again")
+	}
+	k.decide()
+	if k.Deleted("org", "widgets") {
+		t.Error("the export is deleted although no shard has said so")
+	}
+}
+
 func TestAnswerAboutAnExport(t *testing.T) {
 	absent := apierrors.NewNotFound(schema.GroupResource{}, "")
 	down := errors.New("etcd is down")

@@ -111,6 +111,27 @@ func TestWhatARestoredShardOffersAgainStays(t *testing.T) {
 	}
 }
 
+// A cache server that was restored deletes earlier states of objects than those that a reader has.
+func TestTheDeletionOfAnEarlierStateRemovesNothing(t *testing.T) {
+	r, exports := newRestored(t)
+	r.register("before")
+	for _, former := range []*apisv1alpha2.APIExport{widgetsAt(4, "before"), widgetsAt(9, "another")} {
+		if err := exports.Delete(former); err != nil {
+			t.Fatal(err)
+		}
+		r.sweepOnce(r.clock.Now().Add(100 * absentGrace))
+		if r.uid() != "first" {
+			t.Fatalf("the deletion of version %v removes version 5", former.Annotations)
+		}
+	}
+	if err := exports.Delete(widgetsAt(5, "before")); err != nil {
+		t.Fatal(err)
+	}
+	if r.uid() != "" {
+		t.Error("the deletion of the state that was read does not remove the export")
+	}
+}
+
 // A cache server that was emptied, or restored, can have an earlier state of an object than the reader.
 func TestAnObjectOfAnotherShardNeverGoesBack(t *testing.T) {
 	cache := startCacheServer(t)

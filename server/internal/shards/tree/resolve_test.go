@@ -46,17 +46,19 @@ func (s *stored) Get(ctx context.Context, name string, out runtime.Object) error
 var proxy = peers.Identity{Kind: peers.Proxy, Name: "p"}
 
 // newTestPlaces returns the places of shard eu, which knows root, root:org and the LogicalCluster aaa of org, and stores also root:new with
-// bbb. The workspace root:far is on shard us.
+// bbb, which root:late has too that it knows without a place. The workspace root:far is on shard us.
 func newTestPlaces(t *testing.T) (*Places, *stored) {
 	t.Helper()
 	far := workspace("root", "far", "ccc")
 	far.Annotations[tenancyv1alpha1.ShardAnnotation] = "us"
 	mount := workspace("root", "mount", "")
 	mount.Spec.Mount, mount.Spec.URL = &tenancyv1alpha1.Mount{}, "https://x"
-	known := objecttest.New(t, logicalCluster("root", 1), logicalCluster("aaa", 2), workspace("root", "org", "aaa"), far, mount)
+	known := objecttest.New(t, logicalCluster("root", 1), logicalCluster("aaa", 2), workspace("root", "org", "aaa"), far, mount,
+		workspace("root", "late", ""))
 	s := &stored{objects: map[string]runtime.Object{
 		"root|cluster": logicalCluster("root", 1), "aaa|cluster": logicalCluster("aaa", 2), "bbb|cluster": logicalCluster("bbb", 2),
 		"root|org": workspace("root", "org", "aaa"), "root|new": workspace("root", "new", "bbb"),
+		"root|late": workspace("root", "late", "bbb"),
 	}}
 	return NewPlaces(PlacesConfig{
 		Shard: "eu", Incarnation: "a", Workspaces: known.Set.Workspaces, Clusters: known.Set.LogicalClusters, StoredWorkspaces: s, StoredClusters: s,
@@ -94,6 +96,7 @@ func TestAPathIsResolvedAsFarAsThisShardHoldsIt(t *testing.T) {
 		"root":              {"holds root", false},
 		"root:org":          {"org, holds aaa", false},
 		"root:new":          {"new, holds bbb", true},
+		"root:late":         {"late, holds bbb", true},
 		"bbb":               {"holds bbb", true},
 		"root:far":          {"far, asks us ccc", false},
 		"root:far:x:y":      {"far, asks us ccc:x:y", false},

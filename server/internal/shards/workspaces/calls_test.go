@@ -63,6 +63,8 @@ type shard struct {
 	// left are the clusters that have moved away, offered the holders that shards offer.
 	left    map[logicalcluster.Name]bool
 	offered map[logicalcluster.Name]string
+	// leftErr is the error of a shard that does not know what has moved away.
+	leftErr error
 	// moved are the shards to which clusters have moved.
 	moved map[logicalcluster.Name]string
 }
@@ -115,7 +117,7 @@ func (i *installation) start(t *testing.T, name string) *shard {
 		Holder:      func(c logicalcluster.Name) (string, uint64, bool) { return s.offered[c], 1, s.offered[c] != "" },
 		Quarantined: func(shard string) bool { return s.quarantined == shard },
 		Left: func(_ context.Context, c logicalcluster.Name) (bool, error) {
-			return s.left[c] || s.moved[c] != "", nil
+			return s.left[c] || s.moved[c] != "", s.leftErr
 		},
 		MovedTo: func(_ context.Context, c logicalcluster.Name) (string, error) { return s.moved[c], nil },
 	})
@@ -123,17 +125,23 @@ func (i *installation) start(t *testing.T, name string) *shard {
 	scheduler.Follow(s.Set)
 	calls := peers.NewServer(i.authority, scheme.Codecs)
 	s.Serve(calls)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	i.serve(t, name, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.down.Load() {
 			panic(http.ErrAbortHandler)
 		}
 		calls.ServeHTTP(w, r)
 	}))
+	return s
+}
+
+// serve makes a handler respond for a shard.
+func (i *installation) serve(t *testing.T, name string, handler http.Handler) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{i.authority.Certificate(t, name)}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	i.urls[name] = server.URL
-	return s
 }
 
 // stop makes a shard not respond, and resume respond again to all.
@@ -508,8 +516,27 @@ func TestAComparisonShowsLostClusters(t *testing.T) {
 	if err := i.shards["a"].Compare(t.Context(), "b", []*tenancyv1alpha1.Workspace{ws}); err != nil {
 		t.Fatal(err)
 	}
-	if got := i.shards["a"].workspace(t); got.Status.Phase != corev1alpha1.LogicalClusterPhaseUnavailable {
-		t.Errorf("without a cluster the phase is %s", got.Status.Phase)
+	lost := func(what string) {
+		t.Helper()
+		got := i.shards["a"].workspace(t)
+		says := slices.ContainsFunc(got.Status.Conditions, func(c corev1alpha1.Condition) bool {
+			return strings.Contains(c.Message, `shard "b" does not have the logical cluster`)
+		})
+		if got.Status.Phase != corev1alpha1.LogicalClusterPhaseUnavailable || !says {
+			t.Errorf("%s: got %+v", what, got.Status)
+		}
+	}
+	lost("without a cluster")
+	other := cluster(team, "root:org:team", org)
+	other.Spec.Owner.UID, other.Status.Phase = "another", corev1alpha1.LogicalClusterPhaseReady
+	i.shards["b"].Store(other)
+	if err := i.shards["a"].Compare(t.Context(), "b", []*tenancyv1alpha1.Workspace{ws}); err != nil {
+		t.Fatal(err)
+	}
+	lost("with the cluster of another Workspace")
+	if err := i.shards["b"].Clusters.Delete(logicalcluster.WithName(t.Context(), team), "cluster", &corev1alpha1.LogicalCluster{},
+		func(runtime.Object) error { return nil }); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := i.create(t, "a"); err != nil {
 		t.Fatal(err)
@@ -519,6 +546,18 @@ func TestAComparisonShowsLostClusters(t *testing.T) {
 	}
 	if got := i.shards["a"].workspace(t); got.Status.Phase != corev1alpha1.LogicalClusterPhaseReady {
 		t.Errorf("with a cluster the phase is %s", got.Status.Phase)
+	}
+}
+
+// A shard that does not know whether it holds the parent must not say that another one does, or that there is no Workspace.
+func TestAReportFailsWhileTheParentCannotBeRead(t *testing.T) {
+	i := start(t)
+	i.shards["a"].leftErr = errors.New("etcd is away")
+	for _, cluster := range []logicalcluster.Name{org, "elsewhereelsewhe"} {
+		report := ready(func(s *State) { s.Owner.Name, s.Owner.Cluster = "none", cluster })
+		if got, err := i.shards["b"].Report(t.Context(), "a", []State{report}); err != nil || !slices.Equal(got, []Verdict{Failed}) {
+			t.Errorf("of a Workspace in %s: got %v, %v", cluster, got, err)
+		}
 	}
 }
 

@@ -2,10 +2,12 @@ package workspaces
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
@@ -76,5 +78,61 @@ func TestADeletionWaitsWhileAClusterMoves(t *testing.T) {
 	}
 	if got, err := i.delete(t, "a", uid); !apierrors.IsConflict(err) {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestNothingIsDeletedWhileAShardDoesNotKnowWhatHasMoved(t *testing.T) {
+	i := start(t)
+	b := i.shards["b"]
+	if _, err := i.create(t, "a"); err != nil {
+		t.Fatal(err)
+	}
+	b.leftErr = errors.New("etcd is away")
+	if got, err := i.delete(t, "a", uid); err == nil {
+		t.Errorf("got %+v", got)
+	}
+	if lc := b.stored(t, team); lc.DeletionTimestamp != nil || len(b.graves) > 0 {
+		t.Errorf("it is deleted, or has a tombstone: %v", b.graves)
+	}
+}
+
+// A Workspace is deleted only if its shard says that the logical cluster of exactly this Workspace is deleted.
+func TestAnAnswerAboutAnotherDeletionDeletesNothing(t *testing.T) {
+	gone := State{Existence: Deleted, Cluster: team, Owner: Owner{Cluster: org, Name: "team", UID: uid}}
+	for name, c := range map[string]struct {
+		change func(*State)
+		valid  bool
+	}{
+		"deleted":              {func(*State) {}, true},
+		"missing":              {func(s *State) { s.Existence = Missing }, false},
+		"of another Workspace": {func(s *State) { s.Owner.UID = "another" }, false},
+		"another cluster":      {func(s *State) { s.Cluster = org }, false},
+	} {
+		i, answer := start(t), gone
+		c.change(&answer)
+		calls := peers.NewServer(i.authority, scheme.Codecs)
+		peers.Handle(calls, callDelete, []peers.Kind{peers.Shard}, func(context.Context, peers.Identity, Deletion) (State, error) {
+			return answer, nil
+		})
+		i.serve(t, "b", calls)
+		if lc, err := i.shards["a"].Delete(t.Context(), placed(), team); lc != nil || (err == nil) != c.valid {
+			t.Errorf("%s: got %v, %v", name, lc, err)
+		}
+	}
+}
+
+func TestOnlyTheClustersOfWorkspacesAreDeletedForOtherShards(t *testing.T) {
+	i := start(t)
+	parent := Parent{Cluster: org, Path: "root:org", Ancestors: []logicalcluster.Name{"root"}}
+	for name, in := range map[string]Deletion{
+		"root":                     {Cluster: logicalcluster.Root, Parent: parent, Name: "team", UID: uid},
+		"a cluster of the system":  {Cluster: "system:admin", Parent: parent, Name: "team", UID: uid},
+		"of no Workspace":          {Cluster: team, Parent: parent, Name: "team"},
+		"a home that is not below": {Cluster: "0000000000000000", Parent: Parent{Cluster: logicalcluster.Homes}, Name: "team", UID: uid},
+	} {
+		_, err := peers.Call[Deletion, State](t.Context(), i.shards["a"].Clients, "b", callDelete, in)
+		if !apierrors.IsBadRequest(err) || len(i.shards["b"].graves) > 0 {
+			t.Errorf("%s: got %v, tombstones %v", name, err, i.shards["b"].graves)
+		}
 	}
 }
