@@ -32,9 +32,10 @@ type Config struct {
 // Clients call shards. All calls to a shard share connections. A shard that does not respond costs a caller no time: until it is tried
 // again, calls fail at once.
 type Clients struct {
-	config   Config
-	http     *http.Client
-	breakers breakers
+	config     Config
+	http       *http.Client
+	breakers   breakers
+	connecting connecting
 }
 
 // NewClients returns clients. It fails if the certificate cannot be read.
@@ -44,7 +45,10 @@ func NewClients(config Config) (*Clients, error) {
 		return nil, err
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Clients{config: config, http: client, breakers: breakers{clock: config.Clock, states: map[string]*breaker{}}}, nil
+	return &Clients{
+		config: config, http: client, breakers: breakers{clock: config.Clock, states: map[string]*breaker{}},
+		connecting: connecting{clock: config.Clock, states: map[string]*connection{}},
+	}, nil
 }
 
 // Unreachable is the error of a call that got no response.
@@ -119,14 +123,7 @@ func (c *Clients) send(ctx context.Context, shard, method, name string, query ur
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
-	if err != nil {
-		c.breakers.end(shard, nil)
-		return nil, &Unreachable{Shard: shard, Err: err}
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
-	response, err := c.http.Do(r)
+	response, err := c.exchange(ctx, shard, method, target, body)
 	c.breakers.end(shard, err)
 	if err != nil {
 		return nil, &Unreachable{Shard: shard, Err: err}
@@ -136,6 +133,23 @@ func (c *Clients) send(ctx context.Context, shard, method, name string, query ur
 		return nil, statusOf(response, shard, name)
 	}
 	return response, nil
+}
+
+// exchange sends a request, and returns the response of the shard.
+func (c *Clients) exchange(ctx context.Context, shard, method, target string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	ctx, connected, err := c.connecting.begin(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(r.WithContext(ctx))
+	connected(err)
+	return response, err
 }
 
 // statusOf returns the error in a response.
