@@ -2,6 +2,8 @@ package informers
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -10,12 +12,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-const (
-	// currentPoll is how often Current checks whether an event has arrived.
-	currentPoll = time.Millisecond
-	// currentTimeout is how long Current waits for an event. etcd may send none for a while.
-	currentTimeout = 5 * time.Second
-)
+// currentTimeout is how long Current waits for an event. etcd may send none for a while.
+const currentTimeout = 5 * time.Second
 
 // Acknowledged has the resource versions of the last changes of a resource that the server has acknowledged to clients.
 type Acknowledged interface {
@@ -41,19 +39,66 @@ func (i *Informer) Current(ctx context.Context, cluster logicalcluster.Name) {
 	if version := i.version.Load(); version >= last || version == 0 { // zero: it is not filled yet
 		return
 	}
-	tick, timeout := time.NewTicker(currentPoll), time.NewTimer(currentTimeout)
-	defer tick.Stop()
+	arrived, forget := i.waiting.expect(last)
+	defer forget()
+	if i.version.Load() >= last { // the event arrived before expect
+		return
+	}
+	timeout := time.NewTimer(currentTimeout)
 	defer timeout.Stop()
-	for i.version.Load() < last {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		case <-timeout.C:
-			klog.FromContext(ctx).Info("The watch event of a stored object is late, using the last known state",
-				decisionlog.Resource, i.resource.GroupResource(), decisionlog.Cluster, cluster)
-			i.acknowledged.Forget(cluster, last)
-			return
+	select {
+	case <-arrived:
+	case <-ctx.Done():
+	case <-timeout.C:
+		klog.FromContext(ctx).Info("The watch event of a stored object is late, using the last known state",
+			decisionlog.Resource, i.resource.GroupResource(), decisionlog.Cluster, cluster)
+		i.acknowledged.Forget(cluster, last)
+	}
+}
+
+// versionWaiters lets callers wait until an informer has a version. Each is woken once, not by the events before.
+//
+// Invariants:
+//   - any is the number of waiters. The informer stores its version before it reads any, and a waiter is counted before it reads the
+//     version: one of both sees the other.
+//   - A waiter is removed when its version is reached, or when it forgets.
+type versionWaiters struct {
+	any atomic.Int64 // changes while mu is held
+
+	mu  sync.Mutex
+	all map[chan struct{}]uint64
+}
+
+// expect returns a channel that is closed when the informer reaches a version after this call. The caller calls forget.
+func (w *versionWaiters) expect(version uint64) (arrived <-chan struct{}, forget func()) {
+	c := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[chan struct{}]uint64{}
+	}
+	w.all[c] = version
+	w.any.Store(int64(len(w.all)))
+	return c, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.all, c)
+		w.any.Store(int64(len(w.all)))
+	}
+}
+
+// reached wakes the waiters of a version and of earlier ones.
+func (w *versionWaiters) reached(version uint64) {
+	if w.any.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, wanted := range w.all {
+		if wanted <= version {
+			close(c)
+			delete(w.all, c)
 		}
 	}
+	w.any.Store(int64(len(w.all)))
 }

@@ -55,3 +55,35 @@ func TestCurrentWaitsForAcknowledgedChanges(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAWaiterIsWokenByItsVersionOnly(t *testing.T) {
+	var w versionWaiters
+	early, forgetEarly := w.expect(5)
+	late, forgetLate := w.expect(7)
+	_, forgetOther := w.expect(9)
+	defer forgetEarly()
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, step := range []struct {
+		version     uint64
+		early, late bool
+	}{{4, false, false}, {6, true, false}, {7, true, true}, {3, true, true}} {
+		w.reached(step.version)
+		if woken(early) != step.early || woken(late) != step.late {
+			t.Errorf("after version %d: %t, %t", step.version, woken(early), woken(late))
+		}
+	}
+	forgetLate()
+	if len(w.all) != 1 || w.any.Load() != 1 {
+		t.Errorf("%d waiters are left, counted %d, want the one of version 9", len(w.all), w.any.Load())
+	}
+	if forgetOther(); len(w.all) != 0 || w.any.Load() != 0 {
+		t.Errorf("%d waiters are left, counted %d", len(w.all), w.any.Load())
+	}
+}

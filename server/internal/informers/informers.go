@@ -98,6 +98,7 @@ type Informer struct {
 	synced   chan struct{}
 	once     sync.Once
 	version  atomic.Uint64 // everything up to it is in the store
+	waiting  versionWaiters
 
 	acknowledged Acknowledged // nil if Current does not wait
 
@@ -258,6 +259,7 @@ func (s *deliveringStore) Resync() error        { return nil }
 func (s *deliveringStore) UpdateResourceVersion(version string) {
 	if v, err := strconv.ParseUint(version, 10, 64); err == nil {
 		s.version.Store(v)
+		s.waiting.reached(v)
 	}
 }
 
