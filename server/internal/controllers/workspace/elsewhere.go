@@ -35,8 +35,8 @@ func (r *reconciler) reconcileElsewhere(ctx context.Context, key informers.Key, 
 	if ws.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(r.removeElsewhere(ctx, key, ws))
 	}
-	if age := r.Clock.Since(ws.CreationTimestamp.Time); age < scheduling.CreationBudget {
-		r.controller.EnqueueAfter(key, scheduling.CreationBudget-age+time.Second) // the request that creates it may still have it scheduled
+	if wait := r.requestContinues(ws); wait > 0 {
+		r.controller.EnqueueAfter(key, wait)
 		return nil
 	}
 	live := &tenancyv1alpha1.Workspace{}
@@ -52,6 +52,19 @@ func (r *reconciler) reconcileElsewhere(ctx context.Context, key informers.Key, 
 		return err
 	}
 	return waits
+}
+
+// requestContinues returns how long the request that creates a workspace may still create its logical cluster on another shard. It is
+// zero if the controller may do it.
+func (r *reconciler) requestContinues(ws *tenancyv1alpha1.Workspace) time.Duration {
+	if ws.DeletionTimestamp != nil || ws.Spec.Cluster != "" || !r.Scheduler.IsElsewhere(ws) {
+		return 0
+	}
+	age := r.Clock.Since(ws.CreationTimestamp.Time)
+	if age >= scheduling.CreationBudget {
+		return 0
+	}
+	return scheduling.CreationBudget - age + time.Second
 }
 
 // createElsewhere creates the logical cluster of a workspace on its shard. After an error it is called again with the same name: the shard

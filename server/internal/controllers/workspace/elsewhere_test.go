@@ -6,13 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
@@ -159,6 +162,59 @@ func TestTheNextStepOfAWorkspaceOnAnotherShard(t *testing.T) {
 }
 
 // The informer may still show a workspace that is gone, after another one was created under its name.
+func TestTheControllerWaitsForTheRequestThatCreatesOnAnotherShard(t *testing.T) {
+	now := time.Now()
+	young := func(ws *tenancyv1alpha1.Workspace) {
+		elsewhere(ws)
+		ws.CreationTimestamp = metav1.NewTime(now.Add(-500 * time.Millisecond))
+	}
+	r := &reconciler{Inputs: Inputs{Clock: testingclock.NewFakePassiveClock(now),
+		Scheduler: &scheduling.Scheduler{ShardName: "here", Remote: &there{}}}}
+	for name, tc := range map[string]struct {
+		ws   *tenancyv1alpha1.Workspace
+		want time.Duration
+	}{
+		"a young one: until a second after its request ends": {workspace(young), scheduling.CreationBudget + 500*time.Millisecond},
+		"an old one: not at all":                             {workspace(elsewhere), 0},
+		"one that is complete: not at all":                   {workspace(func(ws *tenancyv1alpha1.Workspace) { young(ws); placed(ws) }), 0},
+		"one that is deleted: not at all": {workspace(func(ws *tenancyv1alpha1.Workspace) {
+			young(ws)
+			removed(ws)
+			ws.Spec.Cluster = ""
+		}), 0},
+		"one on this shard: not at all": {workspace(func(ws *tenancyv1alpha1.Workspace) {
+			young(ws)
+			scheduling.SetPlacement(ws, "here", inside)
+		}), 0},
+	} {
+		if got := r.requestContinues(tc.ws); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestALogicalClusterIsNoReasonToLookForAWorkspaceOnAnotherShard(t *testing.T) {
+	lc := cluster(nil)
+	for name, tc := range map[string]struct {
+		ws   *tenancyv1alpha1.Workspace
+		want []informers.Key
+	}{
+		"its workspace is on another shard":           {nil, nil},
+		"its workspace is on this shard, and settled": {workspace(placed), nil},
+		"its workspace is on this shard, and not":     {workspace(func(*tenancyv1alpha1.Workspace) {}), []informers.Key{key}},
+	} {
+		objects := []objecttest.Object{lc}
+		if tc.ws != nil {
+			objects = append(objects, tc.ws)
+		}
+		o := objecttest.New(t, objects...)
+		r := newReconciler(Inputs{Set: o.Set, Scheduler: &scheduling.Scheduler{ShardName: "here", ExternalURL: "https://kcp.test"}})
+		if got := r.clusterChanged(lc); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 func TestTheDeletionOfAWorkspaceLeavesTheNextOneOfItsName(t *testing.T) {
 	for name, finalizers := range map[string][]string{"ours": nil, "of others too": {"example.org/mine"}} {
 		t.Run(name, func(t *testing.T) {

@@ -51,37 +51,52 @@ type reconciler struct {
 
 // New returns the controller. Its keys are Workspaces.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{Inputs: in}
-	r.controller = runner.New("workspace", 16, r.reconcile)
-	r.waiting = runner.NewWaiting(r.controller)
-	// Settled objects are not enqueued: nearly all objects are settled when a server starts.
-	r.controller.WatchMapped(in.Set.Workspaces.Informer, func(obj runtime.Object) []informers.Key {
-		ws := obj.(*tenancyv1alpha1.Workspace)
-		key := informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
-		switch lc := r.logicalCluster(ws); {
-		case r.settled(ws, lc):
-			return nil
-		case ws.DeletionTimestamp == nil && r.isExpected(ws, lc): // most new ones: both arrive at the same time
-			r.controller.EnqueueAfter(key, time.Second)
-			return nil
-		}
-		return []informers.Key{key}
-	})
-	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
-		owner := obj.(*corev1alpha1.LogicalCluster).Spec.Owner
-		if owner == nil || owner.Resource != resource.Resource {
-			return nil
-		}
-		key := informers.Key{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}
-		if ws, ok := in.Set.Workspaces.Find(key.Cluster, "", key.Name); ok && r.settled(ws, r.logicalCluster(ws)) {
-			return nil
-		}
-		return []informers.Key{key}
-	})
+	r := newReconciler(in)
+	r.controller.WatchMapped(in.Set.Workspaces.Informer, r.changed)
+	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, r.clusterChanged)
 	retry := func(_, _ runtime.Object) { r.waiting.Retry() }
 	in.Set.Shards.AddHandlerForAll(retry)
 	in.Set.WorkspaceTypes.AddHandlerForAll(retry)
 	return r.controller
+}
+
+func newReconciler(in Inputs) *reconciler {
+	r := &reconciler{Inputs: in}
+	r.controller = runner.New("workspace", 16, r.reconcile)
+	r.waiting = runner.NewWaiting(r.controller)
+	return r
+}
+
+// changed returns the key of a workspace that must be reconciled. Settled ones are not: nearly all are settled when a server starts.
+func (r *reconciler) changed(obj runtime.Object) []informers.Key {
+	ws := obj.(*tenancyv1alpha1.Workspace)
+	key := informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
+	switch lc := r.logicalCluster(ws); {
+	case r.settled(ws, lc):
+		return nil
+	case ws.DeletionTimestamp == nil && r.isExpected(ws, lc): // most new ones: both arrive at the same time
+		r.controller.EnqueueAfter(key, time.Second)
+		return nil
+	}
+	if wait := r.requestContinues(ws); wait > 0 { // most new ones on other shards
+		r.controller.EnqueueAfter(key, wait)
+		return nil
+	}
+	return []informers.Key{key}
+}
+
+// clusterChanged returns the key of the workspace of a logical cluster that must be reconciled. One that is not known is on another shard,
+// or will be decided about when it arrives.
+func (r *reconciler) clusterChanged(obj runtime.Object) []informers.Key {
+	owner := obj.(*corev1alpha1.LogicalCluster).Spec.Owner
+	if owner == nil || owner.Resource != resource.Resource {
+		return nil
+	}
+	key := informers.Key{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}
+	if ws, ok := r.Set.Workspaces.Find(key.Cluster, "", key.Name); !ok || r.settled(ws, r.logicalCluster(ws)) {
+		return nil
+	}
+	return []informers.Key{key}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
