@@ -52,12 +52,14 @@ var ErrInUse = errors.New("another server uses this directory")
 
 // Server is a running embedded etcd.
 type Server struct {
-	etcd    *embed.Etcd
-	watches *clientv3.Client // of the watches of Client
-	lock    *os.File
-	sockets string
-	serving bool
-	space   *space
+	etcd *embed.Etcd
+	// watching is done when the watches of Client must end.
+	watching context.Context
+	unwatch  context.CancelFunc
+	lock     *os.File
+	sockets  string
+	serving  bool
+	space    *space
 }
 
 // Start runs etcd on a directory and returns when it is ready. It fails with ErrInUse if another process uses the
@@ -71,6 +73,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{lock: lock}
+	s.watching, s.unwatch = context.WithCancel(context.Background())
 	if err := s.start(ctx, config); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("embedded etcd in %s: %w", config.Directory, err)
@@ -131,9 +134,6 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	if s.etcd, err = launch(cfg, applied); err != nil {
 		return err
 	}
-	if s.watches, err = clientv3.New(clientv3.Config{Endpoints: []string{client.String()}}); err != nil {
-		return err
-	}
 	if err := s.ready(ctx, cfg.Dir, applied); err != nil {
 		return err
 	}
@@ -170,14 +170,14 @@ func listenURL(sockets, name string, port int) url.URL {
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 }
 
-// Client returns a client that calls the server without a connection, except for watches. Watches share a stream;
-// without the buffers of a connection, its two ends would deadlock when many watches end at the same time.
+// Client returns a client that calls the server without a connection.
 func (s *Server) Client() *clientv3.Client {
 	client := v3client.New(s.etcd.Server)
 	client.KV = clientv3.NewKVFromKVClient(&compactor{
 		KVClient: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s.etcd.Server)), compact: s.etcd.Server.ForceSnapshot,
 	}, client)
-	client.Watcher = clientv3.NewWatcher(s.watches)
+	watches := adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(s.etcd.Server))
+	client.Watcher = clientv3.NewWatchFromWatchClient(localWatches{watches, s.watching}, client)
 	return client
 }
 
@@ -203,9 +203,7 @@ func (s *Server) Stop() {
 		if s.space != nil {
 			s.space.stop()
 		}
-		if s.watches != nil {
-			_ = s.watches.Close()
-		}
+		s.unwatch()
 		if s.etcd != nil {
 			s.etcd.Close()
 		}

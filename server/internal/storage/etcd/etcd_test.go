@@ -45,3 +45,22 @@ func TestAWatchContinuesWhenManyOthersEndTogether(t *testing.T) {
 		}
 	}
 }
+
+func TestAWatchEndsWhenTheServerStops(t *testing.T) {
+	server, err := Start(t.Context(), Config{Directory: filepath.Join(t.TempDir(), "etcd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := server.Client()
+	defer client.Close()
+	watch := client.Watch(t.Context(), "/key", clientv3.WithCreatedNotify())
+	if created := <-watch; !created.Created {
+		t.Fatalf("got %+v", created)
+	}
+	server.Stop()
+	select {
+	case <-watch: // with an error, or closed
+	case <-time.After(30 * time.Second):
+		t.Fatal("the watch has not ended")
+	}
+}
