@@ -155,7 +155,8 @@ func retryCommit(ctx context.Context, kv clientv3.KV, held []put, keys []string)
 	absent, puts, reads := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held)), []clientv3.Op{clientv3.OpGet(held[0].key)}
 	for i, h := range held {
 		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
-		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
+		puts[i] = clientv3.OpPut(h.key, "", clientv3.WithLease(h.options.LeaseID))
+		puts[i].WithValueBytes(h.value) // instead of two copies; values do not change
 	}
 	for _, fence := range fencesOf(held) {
 		absent, reads = append(absent, clientv3.Compare(clientv3.CreateRevision(fence), "=", 0)), append(reads, clientv3.OpGet(fence))
