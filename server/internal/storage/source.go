@@ -14,7 +14,10 @@ import (
 
 // Source has the stored objects of a built-in type of all clusters, for the server itself: without a request, which would encode and decode
 // each object once more. It implements cache.ListerWatcher.
-type Source struct{ typed *Typed }
+type Source struct {
+	typed *Typed
+	codec runtime.Codec
+}
 
 // Source returns the source of a resource. The objects have the Go type of kind in an external version of resource, which scheme and codecs
 // know. base must be a result of BuiltIn.
@@ -36,9 +39,12 @@ func (b *Backend) Source(base generic.RESTOptionsGetter, resource schema.GroupVe
 	if err != nil {
 		return nil, err
 	}
-	codec := readCodec{&externalCodec{options.StorageConfig.Codec, codecs.UniversalDeserializer(), scheme, internal, newFunc}}
+	external := &externalCodec{
+		Codec: options.StorageConfig.Codec, plain: codecs.UniversalDeserializer(), scheme: scheme, internal: internal, newFunc: newFunc,
+	}
+	codec := readCodec{external}
 	options.StorageConfig.Codec = codec
-	t.prefix = options.ResourcePrefix
+	t.prefix, t.written = options.ResourcePrefix, &external.written
 	g := &guard{backend: b, resource: resource.GroupResource(), codec: codec, newFunc: newFunc, below: t.prefix + "/"}
 	s, _, err := b.open(options.StorageConfig, t.prefix, g, t.newList)
 	if err != nil {
@@ -46,7 +52,7 @@ func (b *Backend) Source(base generic.RESTOptionsGetter, resource schema.GroupVe
 	}
 	s.unshared, s.own = true, true // as for Typed
 	t.storage = s
-	return &Source{t}, nil
+	return &Source{t, codec}, nil
 }
 
 // List implements cache.Lister.
@@ -69,13 +75,22 @@ func (s *Source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return s.typed.WatchWithContext(ctx, options)
 }
 
-// Create stores obj in the cluster of ctx as it is: it must be what the registry of its type would store.
+// AsRead returns an object that the registry of its type would store, as it is read afterwards.
+func (s *Source) AsRead(obj runtime.Object) (runtime.Object, error) {
+	data, err := runtime.Encode(s.codec, obj.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Decode(s.codec, data)
+}
+
+// Create stores obj in the cluster of ctx as it is: it must be what AsRead returns. See Typed.CreateAsRead.
 func (s *Source) Create(ctx context.Context, obj metav1.Object) error {
 	name := obj.GetName()
 	if namespace := obj.GetNamespace(); namespace != "" {
 		name = namespace + "/" + name
 	}
-	return s.typed.Create(ctx, name, obj.(runtime.Object))
+	return s.typed.CreateAsRead(ctx, name, obj.(runtime.Object))
 }
 
 // externalCodec decodes stored objects of a built-in type to one external version. Upstream's codec of a storage decodes them to the
@@ -86,12 +101,17 @@ type externalCodec struct {
 	scheme   *runtime.Scheme
 	internal schema.GroupVersion
 	newFunc  func() runtime.Object
+	// written are objects of Create, until the informer reads them.
+	written handover
 }
 
 // Decode implements runtime.Decoder. The object has no kind, as those that clients decode.
 func (c *externalCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
 	*schema.GroupVersionKind, error) {
-	if into == nil {
+	if into == nil { // for a watch; the caller owns the result
+		if obj := c.written.take(data); obj != nil {
+			return obj, &schema.GroupVersionKind{}, nil
+		}
 		into = c.newFunc()
 	}
 	obj, kind, err := c.plain.Decode(data, nil, into)

@@ -2,8 +2,10 @@ package storage
 
 import (
 	"crypto/rand"
+	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
@@ -139,5 +141,48 @@ func TestASourceLeavesOutUnreadableObjects(t *testing.T) {
 		if event.Type != watch.Deleted {
 			t.Fatalf("got %s %v", event.Type, event.Object)
 		}
+	}
+}
+
+func TestAWatchDeliversWhatTheServerItselfHasCreated(t *testing.T) {
+	root := "/source" + rand.Text()
+	configMapsBelow(t, backend, root, nil)
+	source := sourceOf(t, backend, root, "ConfigMap", "configmaps").(*Source)
+	listed, err := source.ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := source.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: listed.(*corev1.ConfigMapList).ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	now := metav1.Now()
+	complete, err := source.AsRead(&corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "made", CreationTimestamp: now, Labels: map[string]string{},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kcp", Time: &now, FieldsV1: metav1.NewFieldsV1("{}")}}},
+		Data: map[string]string{"key": "value"}, BinaryData: map[string][]byte{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Create(in("a"), complete.DeepCopyObject().(metav1.Object)); err != nil {
+		t.Fatal(err)
+	}
+	delivered := expectSourced(t, w, watch.Added, "made")
+	external := source.codec.(readCodec).Codec.(*externalCodec)
+	if n := external.written.waiting(); n != 0 {
+		t.Errorf("the watch has decoded the object again, and %d are left", n)
+	}
+	if listed, err = source.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stored := listed.(*corev1.ConfigMapList).Items
+	if len(stored) != 1 || logicalcluster.Of(delivered) != "a" {
+		t.Fatalf("got %v of %v", delivered, stored)
+	}
+	if !reflect.DeepEqual(delivered, &stored[0]) {
+		t.Error("the watch delivers another object than the stored one: " + cmp.Diff(&stored[0], delivered))
 	}
 }

@@ -33,6 +33,9 @@ type Typed struct {
 	prefix   string
 	newList  func() runtime.Object
 	asked    bool // whether pages have the number of objects that callers ask for
+	// written are objects on their way from a write to the informer, and kind is the kind of objects that are read.
+	written *handover
+	kind    schema.GroupVersionKind
 }
 
 // Typed returns the storage of a custom resource whose Go types are in scheme. kind and listKind are those types.
@@ -56,7 +59,7 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 	plainJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{})
 	codec := &typedCodec{Codec: runtime.NewCodec(plainJSON, plainJSON), kind: resource.GroupVersion().WithKind(kind), newFunc: newFunc}
 	options.StorageConfig.Codec = readCodec{codec}
-	t.prefix = options.ResourcePrefix
+	t.prefix, t.written, t.kind = options.ResourcePrefix, &codec.written, codec.kind
 	g := &guard{backend: b, resource: resource.GroupResource(), codec: options.StorageConfig.Codec, newFunc: newFunc, kind: codec.kind}
 	s, _, err := b.open(options.StorageConfig, t.prefix, g, t.newList)
 	if err != nil {
@@ -76,7 +79,7 @@ type typedCodec struct {
 	runtime.Codec
 	kind    schema.GroupVersionKind
 	newFunc func() runtime.Object
-	// written are objects that storable has decoded, until the informer reads them.
+	// written are objects that storable has decoded, and those of CreateAsRead, until the informer reads them.
 	written handover
 }
 
@@ -137,6 +140,12 @@ func (t *Typed) key(name string) string { return t.prefix + "/" + name }
 // Create stores obj in the cluster of ctx.
 func (t *Typed) Create(ctx context.Context, name string, obj runtime.Object) error {
 	return t.api(t.storage.Create(ctx, t.key(name), obj, nil, 0), name)
+}
+
+// CreateAsRead is Create for an object that equals what reading it returns: its times are whole seconds in the local time zone, and what is
+// empty is nil. The informer gets a copy of obj, instead of decoding what is stored.
+func (t *Typed) CreateAsRead(ctx context.Context, name string, obj runtime.Object) error {
+	return t.Create(context.WithValue(ctx, createdKey{}, created{t.written, obj, t.kind}), name, obj)
 }
 
 // Get reads the current state of an object of the cluster of ctx from etcd into out.

@@ -196,6 +196,7 @@ func (g *guard) TransformToStorage(ctx context.Context, data []byte, dataCtx val
 			}
 		}
 	}
+	handOver(ctx, data)
 	return g.Transformer.TransformToStorage(ctx, data, dataCtx)
 }
 

@@ -148,9 +148,9 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		}
 		var group errgroup.Group
 		for i, name := range namespaces {
-			var owner []runtime.Object
+			var owner *rbacv1.ClusterRoleBinding // nil if there is none
 			if binding, ok := authorization.OwnersBinding(lc); ok && name == metav1.NamespaceDefault {
-				owner = []runtime.Object{managed(binding, rbacv1.SchemeGroupVersion, bindingFields)}
+				owner = managed(binding, rbacv1.SchemeGroupVersion, bindingFields)
 			}
 			with := bound[min(i, len(bound)):min(i+1, len(bound))]
 			group.Go(func() error {
@@ -196,7 +196,7 @@ func divide(all []*apisv1alpha2.APIBinding) (bound, pending []*apisv1alpha2.APIB
 // bind stores bindings one by one, and keeps existing ones. Their status will contain what cannot be bound, and why.
 func (e *Writer) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) error {
 	for _, b := range bindings {
-		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := e.Stored.CreateAsRead(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -220,10 +220,15 @@ func (e *Writer) waitForBound(ctx context.Context, cluster logicalcluster.Name, 
 
 // create stores a default namespace with its objects, the role binding of an owner if any, and an APIBinding if any, in one transaction. If
 // some of them exist, it creates the others.
-func (e *Writer) create(ctx context.Context, namespace string, owner []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
-	content, err := e.templates.content(ctx, namespace, e.CA, e.Creator)
+func (e *Writer) create(ctx context.Context, namespace string, owner *rbacv1.ClusterRoleBinding, binding []*apisv1alpha2.APIBinding) error {
+	content, err := e.content(ctx, namespace)
+	if err == nil && owner != nil {
+		var complete runtime.Object
+		complete, err = e.ownersBinding(ctx, owner)
+		content = slices.Insert(content, 0, complete)
+	}
 	if err == nil {
-		err = e.createTogether(ctx, content, owner, binding)
+		err = e.createTogether(ctx, content, binding)
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err
@@ -231,7 +236,11 @@ func (e *Writer) create(ctx context.Context, namespace string, owner []runtime.O
 	if err := e.bind(ctx, binding); err != nil {
 		return err
 	}
-	for _, obj := range slices.Concat(contentOf(namespace, e.CA), owner) {
+	objs := contentOf(namespace, e.CA)
+	if owner != nil {
+		objs = append(objs, owner)
+	}
+	for _, obj := range objs {
 		if err := e.Creator.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
@@ -240,17 +249,12 @@ func (e *Writer) create(ctx context.Context, namespace string, owner []runtime.O
 }
 
 // createTogether stores objects of different resources in one transaction. content is complete, and ends the transaction.
-func (e *Writer) createTogether(ctx context.Context, content, owner []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
+func (e *Writer) createTogether(ctx context.Context, content []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
 	together := &storage.Transaction{}
 	defer together.End()
 	held := together.Hold(ctx)
 	if err := e.bind(held, binding); err != nil {
 		return err
-	}
-	for _, obj := range owner {
-		if err := e.Creator.Create(held, obj); err != nil {
-			return err
-		}
 	}
 	last := len(content) - 1
 	for _, obj := range content[:last] {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,19 +22,61 @@ type Creator interface {
 
 // Storage stores complete built-in objects.
 type Storage interface {
+	// Create stores an object as it is. The object must equal what AsRead returns, except for strings, and times in whole seconds: the
+	// informer gets a copy of it.
 	Create(ctx context.Context, obj metav1.Object) error
+	// AsRead returns a complete object as it is read after Create.
+	AsRead(obj runtime.Object) (runtime.Object, error)
 }
 
-// templates are the objects of each default namespace as their registries store them. They are the same in all logical clusters but for
-// their UIDs and times. Defaulting, validating and converting them again takes twice as long as storing them.
+// templates are the objects of each default namespace, and the role binding of an owner, as they are read after their registries have
+// stored them. They are the same in all logical clusters but for their UIDs and times, and the name of the owner. Defaulting, validating
+// and converting them again takes twice as long as storing them.
 type templates struct {
 	mu sync.Mutex
-	of map[string][]runtime.Object // by namespace
+	of map[string][]runtime.Object // by namespace; the role binding by its name
 }
 
 // content returns new objects of a default namespace, which are complete.
-func (t *templates) content(ctx context.Context, namespace string, ca []byte, registries Creator) ([]runtime.Object, error) {
-	made, err := t.complete(ctx, namespace, ca, registries)
+func (e *Writer) content(ctx context.Context, namespace string) ([]runtime.Object, error) {
+	return e.templates.copied(namespace, func() ([]runtime.Object, error) { return e.complete(ctx, contentOf(namespace, e.CA)) })
+}
+
+// ownersBinding returns a new role binding, which is complete, for the owner that binding names.
+func (e *Writer) ownersBinding(ctx context.Context, binding *rbacv1.ClusterRoleBinding) (runtime.Object, error) {
+	made, err := e.templates.copied(binding.Name, func() ([]runtime.Object, error) {
+		return e.complete(ctx, []runtime.Object{binding})
+	})
+	if err != nil {
+		return nil, err
+	}
+	made[0].(*rbacv1.ClusterRoleBinding).Subjects = binding.Subjects
+	return made[0], nil
+}
+
+// complete returns objects as they are read after they are created in the logical cluster of ctx.
+func (e *Writer) complete(ctx context.Context, objs []runtime.Object) ([]runtime.Object, error) {
+	var made []runtime.Object
+	for _, obj := range objs {
+		storage, err := e.storageOf(obj)
+		if err != nil {
+			return nil, err
+		}
+		complete, err := e.Creator.Complete(ctx, obj)
+		if err == nil {
+			complete, err = storage.AsRead(complete)
+		}
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, complete)
+	}
+	return made, nil
+}
+
+// copied returns new objects of the templates with a name, which complete makes if there are none.
+func (t *templates) copied(name string, complete func() ([]runtime.Object, error)) ([]runtime.Object, error) {
+	made, err := t.named(name, complete)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +88,8 @@ func (t *templates) content(ctx context.Context, namespace string, ca []byte, re
 			return nil, err
 		}
 		rest.FillObjectMetaSystemFields(m)
-		created := m.GetCreationTimestamp()
+		created := metav1.Unix(m.GetCreationTimestamp().Unix(), 0)
+		m.SetCreationTimestamp(created)
 		fields := m.GetManagedFields()
 		for f := range fields {
 			fields[f].Time = &created
@@ -54,35 +98,40 @@ func (t *templates) content(ctx context.Context, namespace string, ca []byte, re
 	return content, nil
 }
 
-// complete returns the templates of a namespace, which it makes in the logical cluster of ctx if there are none.
-func (t *templates) complete(ctx context.Context, namespace string, ca []byte, registries Creator) ([]runtime.Object, error) {
+func (t *templates) named(name string, complete func() ([]runtime.Object, error)) ([]runtime.Object, error) {
 	t.mu.Lock()
-	made, ok := t.of[namespace]
+	made, ok := t.of[name]
 	t.mu.Unlock()
 	if ok {
 		return made, nil
 	}
-	for _, obj := range contentOf(namespace, ca) {
-		template, err := registries.Complete(ctx, obj)
-		if err != nil {
-			return nil, err
-		}
-		made = append(made, template)
+	made, err := complete()
+	if err != nil {
+		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of == nil {
 		t.of = map[string][]runtime.Object{}
 	}
-	t.of[namespace] = made
+	t.of[name] = made
 	return made, nil
+}
+
+// storageOf returns the storage of the type of obj.
+func (e *Writer) storageOf(obj runtime.Object) (Storage, error) {
+	storage, ok := e.Storages[reflect.TypeOf(obj)]
+	if !ok {
+		return nil, fmt.Errorf("there is no storage of %T", obj)
+	}
+	return storage, nil
 }
 
 // store stores a complete object.
 func (e *Writer) store(ctx context.Context, obj runtime.Object) error {
-	storage, ok := e.Storages[reflect.TypeOf(obj)]
-	if !ok {
-		return fmt.Errorf("there is no storage of %T", obj)
+	storage, err := e.storageOf(obj)
+	if err != nil {
+		return err
 	}
 	return storage.Create(ctx, obj.(metav1.Object))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -76,7 +77,8 @@ func (d Defaults) await(ctx context.Context, from logicalcluster.Name, to tenanc
 }
 
 // Of returns the default bindings of a logical cluster for the current state of their exports. They are complete except for the
-// fields that the controller of bindings adds. An export that the cluster has already bound needs no other binding.
+// fields that the controller of bindings adds, and equal what reading them returns. An export that the cluster has already bound needs no
+// other binding.
 func (d Defaults) Of(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
 	var bindings []*apisv1alpha2.APIBinding
 	made := map[string]bool{}
@@ -127,7 +129,7 @@ func (d Defaults) binding(
 	b := &apisv1alpha2.APIBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha2.SchemeGroupVersion.String(), Kind: "APIBinding"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
+			Name: name, UID: uuid.NewUUID(), CreationTimestamp: wholeSecond(time.Now()), Generation: 1,
 			Finalizers: []string{apisv1alpha2.APIBindingFinalizer},
 			Annotations: map[string]string{
 				logicalcluster.AnnotationKey:                      string(cluster),
@@ -152,6 +154,9 @@ func (d Defaults) binding(
 	}
 	return b
 }
+
+// wholeSecond returns a time as it is read after it was stored.
+func wholeSecond(t time.Time) metav1.Time { return metav1.Unix(t.Unix(), 0) }
 
 // defaultName returns a name that is the same each time the binding of a cluster is created.
 func defaultName(cluster logicalcluster.Name, path, export string) string {

@@ -2,12 +2,16 @@ package exports
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -123,4 +127,52 @@ func extending(name, extended string) *tenancyv1alpha1.WorkspaceType {
 	wt := objecttest.In("far", &tenancyv1alpha1.WorkspaceType{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	wt.Spec.Extend.With = []tenancyv1alpha1.WorkspaceTypeReference{{Path: "root:far", Name: extended}}
 	return wt
+}
+
+// The informer gets a copy of what is stored, instead of decoding it.
+func TestDefaultBindingsAreAsTheyAreRead(t *testing.T) {
+	o := objecttest.New(t)
+	index := pathindex.New(o.Set)
+	all, err := New(o.Set, index, System{{Group: "tenancy.kcp.io", Resource: "workspaces"}: "tenancy.kcp.io"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	export := func(name string, spec apisv1alpha2.APIExportSpec) *apisv1alpha2.APIExport {
+		return objecttest.In("root", &apisv1alpha2.APIExport{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec, Status: apisv1alpha2.APIExportStatus{IdentityHash: "identity"},
+		})
+	}
+	lc := logicalCluster("team", "root:team", "")
+	o.Show(logicalCluster("root", "root", ""))
+	o.Show(lc)
+	o.Show(objecttest.In("root", &apisv1alpha1.APIResourceSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.workspaces.tenancy.kcp.io", UID: "uid"},
+		Spec:       apisv1alpha1.APIResourceSchemaSpec{Versions: []apisv1alpha1.APIResourceVersion{{Name: "v1alpha1", Storage: true}}},
+	}))
+	o.Show(export("tenancy.kcp.io", apisv1alpha2.APIExportSpec{Resources: []apisv1alpha2.ResourceSchema{
+		{Group: "tenancy.kcp.io", Name: "workspaces", Schema: "v1.workspaces.tenancy.kcp.io"},
+	}}))
+	o.Show(export("topology.kcp.io", apisv1alpha2.APIExportSpec{PermissionClaims: []apisv1alpha2.PermissionClaim{
+		{GroupResource: apisv1alpha2.GroupResource{Resource: "configmaps"}, Verbs: []string{"get"}},
+	}}))
+	bindings := Defaults{Exports: all, Types: workspacetypes.New(o.Set, index), References: references.New(o.Set, index)}.Of(lc)
+	if len(bindings) != len(everywhere) {
+		t.Fatalf("got %d bindings, want %d", len(bindings), len(everywhere))
+	}
+	for _, b := range bindings {
+		data, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := &apisv1alpha2.APIBinding{}
+		if err := json.Unmarshal(data, read); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(b, read) {
+			t.Errorf("%s is read as another object: %s", b.Name, cmp.Diff(b, read))
+		}
+	}
+	if bound := bindings[0].Status; len(bound.BoundResources) != 1 || len(bound.Conditions) == 0 {
+		t.Errorf("got the status %v", bound)
+	}
 }

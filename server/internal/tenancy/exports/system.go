@@ -2,6 +2,7 @@ package exports
 
 import (
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -92,7 +93,7 @@ func (e *Exports) boundStatus(export *apisv1alpha2.APIExport) (status apisv1alph
 		return status
 	}
 	from := logicalcluster.Of(export)
-	var bound []apisv1alpha2.BoundAPIResource
+	bound := make([]apisv1alpha2.BoundAPIResource, 0, len(export.Spec.Resources))
 	for _, r := range export.Spec.Resources {
 		s, err := e.Schema(from, r.Schema)
 		if err != nil {
@@ -100,11 +101,13 @@ func (e *Exports) boundStatus(export *apisv1alpha2.APIExport) (status apisv1alph
 		}
 		bound = append(bound, BoundResource(schema.GroupResource{Group: r.Group, Resource: r.Name}, s, export.Status.IdentityHash))
 	}
-	now := metav1.Now()
-	for _, kind := range []string{
+	now := wholeSecond(time.Now())
+	kinds := []string{
 		apisv1alpha2.APIBindingExportValid, apisv1alpha2.APIBindingInitialBindingCompleted, apisv1alpha2.APIBindingUpToDate,
 		apisv1alpha2.APIBindingPermissionClaimsApplied, apisv1alpha2.APIBindingPermissionClaimsValid, apisv1alpha2.APIBindingReady,
-	} {
+	}
+	status.Conditions = make([]corev1alpha1.Condition, 0, len(kinds))
+	for _, kind := range kinds {
 		status.Conditions = append(status.Conditions, corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue, LastTransitionTime: now})
 	}
 	status.APIExportClusterName, status.BoundResources, status.Phase = string(from), bound, apisv1alpha2.APIBindingPhaseBound
