@@ -34,6 +34,7 @@ type Backend struct {
 	decoded  *decodeCache
 	streams  *streams
 	next     *nextPages
+	repeated *repeatedLists
 	limit    Limit
 	room     Room // nil if it is not known
 	lane     string
@@ -58,9 +59,11 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	if _, shares := client.Watcher.(*etcdWatches); !shares {
 		client.Watcher = newEtcdWatches(client.Watcher, streams.budget.ended)
 	}
-	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newReadAhead(), sizes: newSizes(), history: streams.history}
+	sizes := newSizes()
+	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newReadAhead(), sizes: sizes, history: streams.history}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
+		repeated: newRepeatedLists(sizes),
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
 		reports:  newReports(), typed: &sync.Map{}, readers: &sync.Map{}, acknowledged: &sync.Map{}, lane: ofInformers,
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
@@ -200,6 +203,7 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	s := &clusterStorage{
 		Interface: restricted{inner, config.GroupResource, b.lane}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
 		newFunc: g.newFunc, newList: newListFunc, streams: b.streams, next: b.next, limit: b.limit,
+		repeated: b.repeated, root: config.Prefix, fences: b.fences,
 	}
 	return s, func() {
 		plain.Close()

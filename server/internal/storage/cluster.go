@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,10 @@ type clusterStorage struct {
 	newFunc  func() runtime.Object
 	next     *nextPages
 	limit    Limit
+	// repeated is nil for storages whose lists are always read.
+	repeated *repeatedLists
+	root     string  // of the keys in etcd
+	fences   *fences // nil if no cluster of this store can be fenced
 	// own is set for the storage of the server itself, which never gets unreadable objects.
 	own bool
 }
@@ -250,6 +255,14 @@ func (s *clusterStorage) listKeys(ctx context.Context, absolute string, opts sto
 
 // read is listKeys for readable objects.
 func (s *clusterStorage) read(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
+	if !s.mayRepeat(ctx, opts) {
+		return s.readStored(ctx, absolute, opts, list)
+	}
+	of := collection{s, path.Join("/", s.root, absolute) + "/"}
+	return s.repeated.list(ctx, of, list, func() error { return s.readStored(ctx, absolute, opts, list) })
+}
+
+func (s *clusterStorage) readStored(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
 	custom, ok := list.(*unstructured.UnstructuredList)
 	if !ok || !opts.Predicate.Empty() {
 		return s.Interface.GetList(ctx, absolute, opts, list)

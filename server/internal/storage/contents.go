@@ -147,6 +147,11 @@ func (c *Contents) Delete(ctx context.Context, holder *StoredObject, objects []S
 		}
 		unchanged, reads = append(unchanged, clientv3.Compare(clientv3.CreateRevision(fence), "=", 0)), append(reads, clientv3.OpGet(fence))
 	}
+	defer func() {
+		for _, o := range objects {
+			reach.sizes.changed(o.key)
+		}
+	}()
 	done, _, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		done, err := reach.kv.Txn(ctx).If(unchanged...).Then(deletions...).Else(reads...).Commit()
 		if err == nil && !done.Succeeded {

@@ -29,6 +29,8 @@ type sizes struct {
 	seed maphash.Seed
 	mu   sync.Mutex
 	of   [collections]size
+	// writes counts the writes of this server to the collections of a slot.
+	writes [collections]uint32
 }
 
 type size struct {
@@ -38,6 +40,31 @@ type size struct {
 }
 
 func newSizes() *sizes { return &sizes{seed: maphash.MakeSeed()} }
+
+// slot returns the slot of a collection.
+func (s *sizes) slot(prefix string) uint64 { return maphash.String(s.seed, prefix) % collections }
+
+// changes returns the number of writes that changed has recorded for a collection, or for one that shares its slot.
+func (s *sizes) changes(prefix string) uint32 {
+	slot := s.slot(prefix)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes[slot]
+}
+
+// changed records that a write of an object has ended, whether it succeeded or not, for the collections of its namespace and of its cluster.
+func (s *sizes) changed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range 2 {
+		i := strings.LastIndexByte(key, '/')
+		if i < 0 {
+			return
+		}
+		s.writes[s.slot(key[:i+1])]++
+		key = key[:i]
+	}
+}
 
 func (s *sizes) get(prefix string) (size, bool) {
 	hash := maphash.String(s.seed, prefix)

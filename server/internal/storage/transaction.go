@@ -136,6 +136,7 @@ func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.G
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64,
 	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	t.sizes.written(key, len(value))
+	defer t.sizes.changed(key)
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 || p.last { // what is held until then does not wait for etcd
 		defer fairqueue.From(ctx).Store(len(value))()
@@ -162,6 +163,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	if err := t.refuseHeld(ctx, p.held); err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
+	defer t.changed(p.held)
 	response, err := retryCommit(ctx, t.kv, p.held, p.absent)
 	if err == nil && response.Succeeded {
 		t.fences.wrote(ctx)
@@ -172,6 +174,13 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 		t.wrote(uint64(response.Revision), int64(bytes))
 	}
 	return response, outOfSpace(err)
+}
+
+// changed records the end of a write of several objects.
+func (t transactions) changed(held []put) {
+	for _, h := range held {
+		t.sizes.changed(h.key)
+	}
 }
 
 func derefPut(response *etcdkubernetes.PutResponse) etcdkubernetes.PutResponse {
@@ -185,6 +194,7 @@ func derefPut(response *etcdkubernetes.PutResponse) etcdkubernetes.PutResponse {
 func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64,
 	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	defer fairqueue.From(ctx).Store(0)()
+	defer t.sizes.changed(key)
 	if err := t.refuseWrite(); err != nil {
 		return etcdkubernetes.DeleteResponse{}, err
 	}

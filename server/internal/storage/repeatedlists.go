@@ -1,0 +1,199 @@
+package storage
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// repeatedTime is how long a list can be repeated. It limits how late a list can be that does not have to be the current one: other
+	// servers of the same etcd, and etcd itself when a lease ends, change objects too.
+	repeatedTime = 500 * time.Millisecond
+	// repeatedWeight limits the memory of repeated lists, and repeatedShare is the part of it that one list can take.
+	repeatedWeight, repeatedShare = 8 << 20, 4
+	// askedSlots is the number of collections that were recently listed once.
+	askedSlots = 1024
+)
+
+// repeatedLists are whole collections of one cluster that clients list again and again in any version. Such a list is repeated without
+// reading it from etcd, until this server writes an object of its collection, and for at most repeatedTime.
+//
+// Invariants:
+//   - A list that was read before a write of this server ended is not repeated afterwards: changed counts the writes of a collection, and
+//     the number is read before the list.
+//   - A list is repeated only if a request could read it now: see clusterStorage.mayRepeat.
+//   - Objects are shared and must not be modified, like those of a decodeCache.
+type repeatedLists struct {
+	sizes *sizes
+
+	mu     sync.Mutex
+	weight int64
+	lists  map[collection]*repeatedList
+	asked  [askedSlots]askedList
+}
+
+// collection is the objects with keys that begin with a prefix, as a storage decodes them.
+type collection struct {
+	storage *clusterStorage
+	prefix  string
+}
+
+type askedList struct {
+	of      collection
+	changes uint32
+	until   time.Time
+}
+
+type repeatedList struct {
+	changes  uint32
+	until    time.Time
+	weight   int64
+	version  uint64
+	resource string        // the version as it is in the list
+	items    reflect.Value // a slice
+}
+
+func newRepeatedLists(s *sizes) *repeatedLists {
+	return &repeatedLists{sizes: s, lists: map[collection]*repeatedList{}}
+}
+
+// mayRepeat reports whether the list of ctx can be one that another request has read: a whole collection in one cluster for a client.
+func (s *clusterStorage) mayRepeat(ctx context.Context, opts storage.ListOptions) bool {
+	newest := opts.ResourceVersion == "0" && (opts.ResourceVersionMatch == "" || opts.ResourceVersionMatch == metav1.ResourceVersionMatchNotOlderThan)
+	whole := opts.Recursive && opts.Predicate.Empty() && opts.Predicate.Limit == 0 && opts.Predicate.Continue == ""
+	c, ok := logicalcluster.From(ctx)
+	plain := ctx.Value(standInKey{}) == nil && ctx.Value(ownedKey{}) == nil
+	return s.repeated != nil && newest && whole && plain && ok && !c.Wildcard && fairqueue.From(ctx) != nil
+}
+
+// list repeats a list into list, or reads it.
+func (r *repeatedLists) list(ctx context.Context, of collection, list runtime.Object, read func() error) error {
+	changes, begun := r.sizes.changes(of.prefix), time.Now()
+	if known := r.get(of, changes); known != nil && of.storage.readable(ctx, known.version) {
+		if err := fairqueue.From(ctx).Take(known.weight); err != nil {
+			return err
+		}
+		return known.copyTo(list)
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	r.add(of, changes, begun, list)
+	return nil
+}
+
+// readable reports whether a move of the cluster of ctx leaves what was read in a version valid.
+func (s *clusterStorage) readable(ctx context.Context, version uint64) bool {
+	if s.fences == nil {
+		return true
+	}
+	known := &s.fences.knownFences
+	return known.refuse(target(ctx)) == nil && known.outdated(target(ctx), int64(version)) == nil
+}
+
+func (r *repeatedLists) get(of collection, changes uint32) *repeatedList {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.lists[of]; known != nil && known.changes == changes && time.Now().Before(known.until) {
+		return known
+	}
+	return nil
+}
+
+// add keeps a list that was begun to be read at a time, if it was listed before, and not changed since then.
+func (r *repeatedLists) add(of collection, changes uint32, begun time.Time, list runtime.Object) {
+	known, ok := r.sizes.get(of.prefix)
+	weight := known.objects * known.average
+	if !ok || weight > repeatedWeight/repeatedShare || !r.wants(of, changes, weight) {
+		return
+	}
+	read, err := newRepeatedList(list)
+	if err != nil {
+		return
+	}
+	read.changes, read.weight, read.until = changes, weight, begun.Add(repeatedTime)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if former := r.lists[of]; former != nil {
+		r.weight -= former.weight
+	}
+	r.lists[of] = read
+	r.weight += weight
+	time.AfterFunc(repeatedTime, func() { r.drop(of, read) })
+}
+
+// wants reports whether a list is the second one of an unchanged collection within a short time, and fits.
+func (r *repeatedLists) wants(of collection, changes uint32, weight int64) bool {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := &r.asked[r.sizes.slot(of.prefix)%askedSlots]
+	again := last.of == of && last.changes == changes && now.Before(last.until)
+	*last = askedList{of, changes, now.Add(repeatedTime)}
+	return again && r.weight+weight <= repeatedWeight
+}
+
+func (r *repeatedLists) drop(of collection, list *repeatedList) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lists[of] == list {
+		delete(r.lists, of)
+		r.weight -= list.weight
+	}
+}
+
+func newRepeatedList(list runtime.Object) (*repeatedList, error) {
+	items, err := itemsOf(list)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
+	version, err := storage.APIObjectVersioner{}.ParseResourceVersion(m.GetResourceVersion())
+	if err != nil {
+		return nil, err
+	}
+	return &repeatedList{version: version, resource: m.GetResourceVersion(), items: cloneItems(items)}, nil
+}
+
+// copyTo makes list the same list. The caller owns the slice of its objects.
+func (r *repeatedList) copyTo(list runtime.Object) error {
+	items, err := itemsOf(list)
+	if err != nil {
+		return err
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	items.Set(cloneItems(r.items))
+	m.SetResourceVersion(r.resource)
+	return nil
+}
+
+// itemsOf returns the slice of objects of a list.
+func itemsOf(list runtime.Object) (reflect.Value, error) {
+	pointer, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return reflect.Value{}, err
+	}
+	return reflect.ValueOf(pointer).Elem(), nil
+}
+
+func cloneItems(items reflect.Value) reflect.Value {
+	cloned := reflect.MakeSlice(items.Type(), items.Len(), items.Len())
+	reflect.Copy(cloned, items)
+	return cloned
+}

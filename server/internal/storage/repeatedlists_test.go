@@ -1,0 +1,210 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// repeatingStore is a store of ConfigMaps that counts the requests to etcd.
+type repeatingStore struct {
+	storage.Interface
+	*Backend
+	requests int
+}
+
+func newRepeatingStore(t *testing.T) *repeatingStore {
+	t.Helper()
+	s := &repeatingStore{}
+	counting := clientv3.NewCtxClient(t.Context())
+	counting.KV, counting.Lease, counting.Watcher = requestsOf{client.KV, &s.requests}, client.Lease, client.Watcher
+	s.Backend = NewBackend(counting, "", 0)
+	t.Cleanup(s.Close)
+	s.Interface = configMapsOf(t, s.Backend)
+	return s
+}
+
+// askedBy returns the context of a request in a cluster.
+func askedBy(t *testing.T, cluster string) context.Context {
+	t.Helper()
+	ctx, ticket := inQueue(t, queueOf(1<<30))
+	t.Cleanup(ticket.Leave)
+	return logicalcluster.WithName(ctx, logicalcluster.Name(cluster))
+}
+
+// anyVersion lists, and returns the names and the number of requests to etcd.
+func (s *repeatingStore) anyVersion(ctx context.Context, t *testing.T, below string,
+	change func(*storage.ListOptions)) (names, version string, requests int) {
+	t.Helper()
+	before, out := s.requests, &core.ConfigMapList{}
+	opts := storage.ListOptions{ResourceVersion: "0", Predicate: everything(), Recursive: true}
+	if change != nil {
+		change(&opts)
+	}
+	if err := s.GetList(ctx, prefix+below, opts, out); err != nil {
+		t.Fatal(err)
+	}
+	for i := range out.Items {
+		names += " " + out.Items[i].Name
+		out.Items[i].Name = "changed by a reader"
+	}
+	return strings.TrimSpace(names), out.ResourceVersion, s.requests - before
+}
+
+func TestAnUnchangedListOfAnyVersionIsNotReadAgain(t *testing.T) {
+	s := newRepeatingStore(t)
+	for i := range 3 {
+		create(t, s, "a", "ns", fmt.Sprint("x", i), nil)
+	}
+	create(t, s, "b", "ns", "other", nil)
+	ctx := askedBy(t, "a")
+	version := ""
+	for range 10 { // a slow machine may need more than repeatedTime for some of them
+		for range 3 {
+			names, at, requests := s.anyVersion(ctx, t, "/ns", nil)
+			if names != "x0 x1 x2" || at == "" {
+				t.Fatalf("the list has %q at %q", names, at)
+			}
+			if requests == 0 && at != version {
+				t.Errorf("a repeated list has version %q, and the one before %q", at, version)
+			}
+			if version = at; requests == 0 {
+				goto repeated
+			}
+		}
+	}
+	t.Fatal("no list is repeated")
+repeated:
+	for what, change := range map[string]func(*storage.ListOptions){
+		"a current version": func(o *storage.ListOptions) { o.ResourceVersion = "" },
+		"one page":          func(o *storage.ListOptions) { o.Predicate.Limit = 10 },
+	} {
+		if names, _, requests := s.anyVersion(ctx, t, "/ns", change); names != "x0 x1 x2" || requests == 0 {
+			t.Errorf("%s: the list has %q after %d requests", what, names, requests)
+		}
+	}
+	if names, _, _ := s.anyVersion(askedBy(t, "b"), t, "/ns", nil); names != "other" {
+		t.Errorf("the list of another cluster has %q", names)
+	}
+	if names, _, requests := s.anyVersion(in("a"), t, "/ns", nil); names != "x0 x1 x2" || requests == 0 {
+		t.Errorf("the list of the server itself has %q after %d requests", names, requests)
+	}
+}
+
+func TestAListOfAnyVersionHasWhatThisServerHasWritten(t *testing.T) {
+	s := newRepeatingStore(t)
+	ctx := askedBy(t, "a")
+	want := ""
+	check := func(what string) {
+		t.Helper()
+		for range 3 { // so that the list is repeated before the next write
+			for _, below := range []string{"/ns", ""} {
+				if names, _, _ := s.anyVersion(ctx, t, below, nil); names != want {
+					t.Fatalf("after %s, the list of %q has %q, want %q", what, below, names, want)
+				}
+			}
+		}
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("x%02d", i)
+		create(t, s, "a", "ns", name, nil)
+		want = strings.TrimSpace(want + " " + name)
+		check("creating")
+	}
+	obj := &core.ConfigMap{}
+	err := s.Delete(in("a"), prefix+"/ns/x19", obj, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = strings.TrimSuffix(want, " x19")
+	check("deleting")
+	transaction := &Transaction{}
+	defer transaction.End()
+	late := &core.ConfigMap{}
+	late.Namespace, late.Name = "ns", "x99"
+	if err := s.Create(transaction.Commit(in("a")), prefix+"/ns/x99", late, &core.ConfigMap{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	want += " x99"
+	check("a transaction")
+}
+
+func TestARepeatedListReservesItsMemory(t *testing.T) {
+	s := newRepeatingStore(t)
+	for i := range 3 {
+		name := fmt.Sprint("x", i)
+		create(t, s, "a", "ns", name, map[string]string{"large": strings.Repeat("x", 100<<10)})
+	}
+	for range 100 {
+		ctx := askedBy(t, "a")
+		if _, _, requests := s.anyVersion(ctx, t, "/ns", nil); requests > 0 {
+			continue
+		}
+		if taken := fairqueue.From(ctx).Taken(); taken < 300<<10 {
+			t.Fatalf("it reserves %d bytes", taken)
+		}
+		return
+	}
+	t.Fatal("no list is repeated")
+}
+
+func TestTheMemoryOfRepeatedListsIsLimited(t *testing.T) {
+	r := newRepeatedLists(newSizes())
+	for i := range 1000 {
+		of := collection{prefix: fmt.Sprint("/p/", i, "/")}
+		r.sizes.put(of.prefix, 10, repeatedWeight/100)
+		for range 3 {
+			r.add(of, 0, time.Now(), &core.ConfigMapList{})
+			if r.weight > repeatedWeight {
+				t.Fatalf("the lists take %d bytes", r.weight)
+			}
+		}
+	}
+	large := collection{prefix: "/large/"}
+	r.sizes.put(large.prefix, 100, repeatedWeight/100)
+	for range 3 {
+		r.add(large, 0, time.Now(), &core.ConfigMapList{})
+	}
+	if r.lists[large] != nil {
+		t.Error("a list takes all memory")
+	}
+}
+
+func TestAFenceEndsTheRepetitionOfAList(t *testing.T) {
+	s := newFencedStore(t)
+	create(t, s.maps, "left", "n", "x", nil)
+	ctx := askedBy(t, "left")
+	list := func() (string, error) {
+		out := &core.ConfigMapList{}
+		err := s.maps.GetList(ctx, prefix+"/n", storage.ListOptions{ResourceVersion: "0", Predicate: everything(), Recursive: true}, out)
+		return out.ResourceVersion, err
+	}
+	for range 3 {
+		if _, err := list(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.swap(t, "left", nil, leaving())
+	if version, err := list(); !isLater(err) {
+		t.Errorf("a fenced cluster has a list at %q: %v", version, err)
+	}
+	s.swap(t, "left", leaving(), nil)
+	if _, err := list(); err != nil {
+		t.Errorf("without the fence: %v", err)
+	}
+	known := *s.fences.state.Load()
+	known.floors = map[logicalcluster.Name]int64{"left": s.now(t) + 1}
+	s.fences.become(&known)
+	if s.maps.(*clusterStorage).readable(ctx, uint64(s.now(t))) {
+		t.Error("what was read before a cluster arrived is readable afterwards")
+	}
+}
