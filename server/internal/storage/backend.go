@@ -63,7 +63,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newReadAhead(), sizes: sizes, history: streams.history}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
-		repeated: newRepeatedLists(sizes),
+		repeated: newRepeatedLists(sizes, &streams.budget.sizers),
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
 		reports:  newReports(), typed: &sync.Map{}, readers: &sync.Map{}, acknowledged: &sync.Map{}, lane: ofInformers,
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),

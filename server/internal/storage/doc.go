@@ -8,7 +8,8 @@
 // There is no watch cache. A logical cluster has few objects of a type and few watchers: reading a range of a handful of
 // keys costs less than keeping every object of every cluster in memory a second time, and etcd finds the watchers of an
 // event by its key, so that an event affects only the watchers of its own cluster. A small cache of decoded objects for
-// the whole process saves the cost of decoding when the same list is read again.
+// the whole process saves the cost of decoding when the same list is read again. A list of any version is repeated from memory for a
+// moment, while this server does not change its objects.
 //
 // Lists across all clusters are long, and read in pages. While a client reads a page, the server prepares the next one: it reads
 // several pages at a time from etcd, and decodes them on all processors. The lists that are currently being read limit the cost of

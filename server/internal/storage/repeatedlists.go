@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -34,7 +35,8 @@ const (
 //   - A list is repeated only if a request could read it now: see clusterStorage.mayRepeat.
 //   - Objects are shared and must not be modified, like those of a decodeCache.
 type repeatedLists struct {
-	sizes *sizes
+	sizes  *sizes
+	sizers *sizers
 
 	mu     sync.Mutex
 	weight int64
@@ -63,17 +65,19 @@ type repeatedList struct {
 	items    reflect.Value // a slice
 }
 
-func newRepeatedLists(s *sizes) *repeatedLists {
-	return &repeatedLists{sizes: s, lists: map[collection]*repeatedList{}}
+func newRepeatedLists(s *sizes, of *sizers) *repeatedLists {
+	return &repeatedLists{sizes: s, sizers: of, lists: map[collection]*repeatedList{}}
 }
 
-// mayRepeat reports whether the list of ctx can be one that another request has read: a whole collection in one cluster for a client.
+// mayRepeat reports whether the list of ctx can be one that another request has read: a whole collection in one cluster for a client, and
+// not for an informer.
 func (s *clusterStorage) mayRepeat(ctx context.Context, opts storage.ListOptions) bool {
-	newest := opts.ResourceVersion == "0" && (opts.ResourceVersionMatch == "" || opts.ResourceVersionMatch == metav1.ResourceVersionMatchNotOlderThan)
+	match := opts.ResourceVersionMatch
+	newest := opts.ResourceVersion == "0" && (match == "" || match == metav1.ResourceVersionMatchNotOlderThan)
 	whole := opts.Recursive && opts.Predicate.Empty() && opts.Predicate.Limit == 0 && opts.Predicate.Continue == ""
 	c, ok := logicalcluster.From(ctx)
 	plain := ctx.Value(standInKey{}) == nil && ctx.Value(ownedKey{}) == nil
-	return s.repeated != nil && newest && whole && plain && ok && !c.Wildcard && fairqueue.From(ctx) != nil
+	return s.repeated != nil && !s.own && newest && whole && plain && ok && !c.Wildcard
 }
 
 // list repeats a list into list, or reads it.
@@ -112,47 +116,53 @@ func (r *repeatedLists) get(of collection, changes uint32) *repeatedList {
 
 // add keeps a list that was begun to be read at a time, if it was listed before, and not changed since then.
 func (r *repeatedLists) add(of collection, changes uint32, begun time.Time, list runtime.Object) {
-	known, ok := r.sizes.get(of.prefix)
-	weight := known.objects * known.average
-	if !ok || weight > repeatedWeight/repeatedShare || !r.wants(of, changes, weight) {
+	if !r.wants(of, changes, begun) {
 		return
 	}
-	read, err := newRepeatedList(list)
-	if err != nil {
+	read, err := r.newList(list)
+	if err != nil || read.weight > repeatedWeight/repeatedShare {
 		return
 	}
-	read.changes, read.weight, read.until = changes, weight, begun.Add(repeatedTime)
+	read.changes, read.until = changes, begun.Add(repeatedTime)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if former := r.lists[of]; former != nil {
-		r.weight -= former.weight
+	r.remove(of)
+	if r.weight+read.weight > repeatedWeight {
+		return
 	}
 	r.lists[of] = read
-	r.weight += weight
+	r.weight += read.weight
 	time.AfterFunc(repeatedTime, func() { r.drop(of, read) })
 }
 
-// wants reports whether a list is the second one of an unchanged collection within a short time, and fits.
-func (r *repeatedLists) wants(of collection, changes uint32, weight int64) bool {
-	now := time.Now()
+// wants reports whether a list is the second one of an unchanged collection within a short time.
+func (r *repeatedLists) wants(of collection, changes uint32, begun time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := &r.asked[r.sizes.slot(of.prefix)%askedSlots]
-	again := last.of == of && last.changes == changes && now.Before(last.until)
-	*last = askedList{of, changes, now.Add(repeatedTime)}
-	return again && r.weight+weight <= repeatedWeight
+	again := last.of == of && last.changes == changes && begun.Before(last.until)
+	*last = askedList{of, changes, begun.Add(repeatedTime)}
+	return again
+}
+
+// remove removes a list; r.mu is held.
+func (r *repeatedLists) remove(of collection) {
+	if known := r.lists[of]; known != nil {
+		delete(r.lists, of)
+		r.weight -= known.weight
+	}
 }
 
 func (r *repeatedLists) drop(of collection, list *repeatedList) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lists[of] == list {
-		delete(r.lists, of)
-		r.weight -= list.weight
+		r.remove(of)
 	}
 }
 
-func newRepeatedList(list runtime.Object) (*repeatedList, error) {
+// newList returns a list with the memory that a response takes: about that of its objects.
+func (r *repeatedLists) newList(list runtime.Object) (*repeatedList, error) {
 	items, err := itemsOf(list)
 	if err != nil {
 		return nil, err
@@ -165,7 +175,15 @@ func newRepeatedList(list runtime.Object) (*repeatedList, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &repeatedList{version: version, resource: m.GetResourceVersion(), items: cloneItems(items)}, nil
+	weight := int64(0)
+	for i := range items.Len() {
+		obj, ok := items.Index(i).Addr().Interface().(runtime.Object)
+		if !ok {
+			return nil, fmt.Errorf("a list has items of type %s", items.Type().Elem())
+		}
+		weight += r.sizers.sizeOf(obj)
+	}
+	return &repeatedList{version: version, resource: m.GetResourceVersion(), items: cloneItems(items), weight: weight}, nil
 }
 
 // copyTo makes list the same list. The caller owns the slice of its objects.
