@@ -52,7 +52,7 @@ func (s *sizes) changes(prefix string) uint32 {
 	return s.writes[slot]
 }
 
-// changed records that a write of an object has ended, whether it succeeded or not, for the collections of its namespace and of its cluster.
+// changed records that a write of an object has ended, successfully or not, for the collections of its namespace and of its cluster.
 func (s *sizes) changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
