@@ -1,5 +1,6 @@
 // Package gctuner delays garbage collections in a busy process, and makes an idle one small. A collection costs as much as there is live
-// memory; under load, Go would collect a small heap many times per second for little garbage.
+// memory; under load, Go would collect a small heap many times per second for little garbage. What a busy process has used, Go would keep
+// for later: up to a tenth more than live memory and garbage together.
 package gctuner
 
 import (
@@ -18,7 +19,12 @@ const (
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 1 << 30
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
-	idle, idleShare = 32 << 20, 4
+	idle, idleShare = 32 << 20, 8
+	// unusedShare is how much memory without live objects an idle process keeps, as a multiple of the garbage that it may have.
+	unusedShare = 2
+	// restPeriods is how many periods are between two times that memory is returned to the system, which takes a collection, and later
+	// the time to get the memory again.
+	restPeriods = 4
 )
 
 // Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC.
@@ -26,13 +32,22 @@ func Tune() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	t := &tuner{
-		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}, at: time.Now(), set: debug.SetGCPercent,
-	}
+	t := newTuner()
 	t.arm()
 }
 
-// tuner allows garbage for the rate of allocation since the last collection, and less when that falls without a collection.
+func newTuner() *tuner {
+	return &tuner{
+		samples: []metrics.Sample{
+			{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+			{Name: "/memory/classes/heap/free:bytes"},
+		},
+		at: time.Now(), set: debug.SetGCPercent, release: debug.FreeOSMemory,
+	}
+}
+
+// tuner allows garbage for the rate of allocation since the last collection, and less when that falls without a collection. It then returns
+// what the process does not use any more to the system.
 type tuner struct {
 	mu        sync.Mutex
 	samples   []metrics.Sample
@@ -41,6 +56,10 @@ type tuner struct {
 	percent   int
 	set       func(percent int) int
 	check     *time.Timer // nil after the last collection if no less garbage will be allowed
+
+	release  func()      // collects garbage, and returns unused memory to the system
+	released time.Time   // zero if release was never called
+	rest     *time.Timer // calls release if the process stays idle
 }
 
 // arm makes the runtime call collected after the next collection.
@@ -82,8 +101,55 @@ func (t *tuner) allow(live uint64, percent int) {
 		t.check.Stop()
 		t.check = nil
 	}
-	if live > 0 && percent > percentOf(idleGarbage(live), live) {
+	if live == 0 {
+		return
+	}
+	if percent > percentOf(idleGarbage(live), live) {
 		t.check = time.AfterFunc(period(live), t.late)
+	}
+	switch {
+	case !rests(live, percent):
+		t.stay()
+	case t.rest == nil && t.unused(live) > unusedShare*idleGarbage(live):
+		t.rest = time.AfterFunc(max(interval, restPeriods*period(live)-time.Since(t.released)), t.idled)
+	}
+}
+
+// rests reports whether a process for which so much garbage is allowed is about idle.
+func rests(live uint64, percent int) bool {
+	return percent <= percentOf(unusedShare*idleGarbage(live), live)
+}
+
+// stay keeps unused memory, because the process is busy; t.mu is held.
+func (t *tuner) stay() {
+	if t.rest != nil {
+		t.rest.Stop()
+		t.rest = nil
+	}
+}
+
+// unused returns the garbage, and the memory without objects that is not returned to the system; t.mu is held, and read was called.
+func (t *tuner) unused(live uint64) uint64 {
+	objects, free := t.samples[2].Value.Uint64(), t.samples[3].Value.Uint64()
+	return objects + free - min(live, objects)
+}
+
+// idled returns unused memory to the system, unless the process is busy again.
+func (t *tuner) idled() {
+	t.mu.Lock()
+	if t.rest == nil {
+		t.mu.Unlock()
+		return
+	}
+	t.rest = nil
+	live, allocated := t.read()
+	still := rests(live, percent(live, allocated-t.allocated, time.Since(t.at)))
+	if still {
+		t.released = time.Now()
+	}
+	t.mu.Unlock()
+	if still {
+		t.release() // not with mu locked, because a collection calls collected
 	}
 }
 

@@ -1,7 +1,8 @@
 package gctuner
 
 import (
-	"runtime/metrics"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -17,13 +18,13 @@ func TestGarbageDependsOnTheRateOfAllocationAndOnTheLiveMemory(t *testing.T) {
 	}{
 		{"no samples", 0, 0, 0, 100},
 		{"small and idle", 64 * mib, 64 * mib, 2 * time.Minute, 50},
-		{"idle", 512 * mib, 100 * mib, 2 * time.Minute, 25},
+		{"idle", 512 * mib, 100 * mib, 2 * time.Minute, 12},
 		{"moderate: the allocations of four seconds", 100 * mib, 50 * mib, time.Second, 200},
 		{"moderate and large: the allocations of ten seconds", 500 * mib, 40 * mib, time.Second, 80},
 		{"busy: bounded", 100 * mib, 100 * mib, 100 * time.Millisecond, 384},
 		{"busy and large: as much garbage as live memory", 512 * mib, 1024 * mib, 100 * time.Millisecond, 100},
 		{"very large: less garbage than live memory", 4096 * mib, 1024 * mib, time.Second, 25},
-		{"very large and idle", 4096 * mib, 1024 * mib, time.Hour, 25},
+		{"very large and idle", 4096 * mib, 1024 * mib, time.Hour, 12},
 		{"larger than all bounds", 8192 * mib, 1024 * mib, time.Second, 12},
 	} {
 		if got := percent(c.live, c.allocated, c.in); got != c.want {
@@ -35,10 +36,10 @@ func TestGarbageDependsOnTheRateOfAllocationAndOnTheLiveMemory(t *testing.T) {
 // tunerAfter returns a tuner of a process whose last collection was some time ago, and what it sets.
 func tunerAfter(since time.Duration, allowed int) (t *tuner, set *[]int) {
 	set = &[]int{}
-	t = &tuner{
-		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}, at: time.Now().Add(-since), percent: allowed,
-		set: func(percent int) int { *set = append(*set, percent); return 0 },
-	}
+	t = newTuner()
+	t.at, t.percent = time.Now().Add(-since), allowed
+	t.set = func(percent int) int { *set = append(*set, percent); return 0 }
+	t.release = func() {}
 	return t, set
 }
 
@@ -59,5 +60,71 @@ func TestGarbageIsNotIncreasedWithoutACollection(t *testing.T) {
 	busy, set := tunerAfter(time.Nanosecond, 1)
 	if busy.late(); len(*set) != 0 {
 		t.Errorf("set %v", *set)
+	}
+}
+
+// leaveUnused makes the process have much more memory than it uses.
+func leaveUnused() {
+	kept := make([]byte, 512*mib)
+	for i := 0; i < len(kept); i += 4096 {
+		kept[i] = 1
+	}
+	runtime.KeepAlive(kept)
+	kept = nil
+	runtime.GC()
+}
+
+func TestMemoryIsReturnedWhenTheProcessStaysIdle(t *testing.T) {
+	leaveUnused()
+	idle, _ := tunerAfter(24*time.Hour, 100)
+	released := 0
+	idle.release = func() { released++ }
+	idle.late()
+	if idle.rest == nil {
+		t.Fatal("no memory is returned later")
+	}
+	idle.rest.Stop()
+	idle.idled()
+	if released != 1 || idle.rest != nil || idle.released.IsZero() {
+		t.Errorf("memory was returned %d times, next time set: %t", released, idle.rest != nil)
+	}
+	idle.idled()
+	if released != 1 {
+		t.Error("memory was returned again without a reason")
+	}
+}
+
+func TestMemoryIsKeptWhileTheProcessIsBusy(t *testing.T) {
+	leaveUnused()
+	busy, _ := tunerAfter(24*time.Hour, 100)
+	busy.release = func() { t.Error("memory was returned") }
+	busy.late()
+	rest := busy.rest
+	if rest == nil {
+		t.Fatal("no memory is returned later")
+	}
+	rest.Stop()
+	busy.at = time.Now() // much was allocated since
+	busy.idled()
+	busy.at, busy.rest = time.Now(), rest
+	busy.collected()
+	if busy.rest != nil {
+		t.Error("memory will be returned although the process is busy")
+	}
+	busy.idled()
+}
+
+func TestMemoryInUseIsNotReturned(t *testing.T) {
+	idle, _ := tunerAfter(24*time.Hour, 100)
+	runtime.GC()
+	for i := range 100 { // the rest of what other tests have left
+		if idle.read(); i > 0 && idle.samples[3].Value.Uint64() < mib {
+			break
+		}
+		debug.FreeOSMemory()
+	}
+	idle.late()
+	if idle.rest != nil {
+		t.Error("memory will be returned although all of it is in use")
 	}
 }
