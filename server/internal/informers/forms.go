@@ -155,6 +155,14 @@ func (r *recent) slot(key string) *atomic.Pointer[reading] {
 	return &r.slots[maphash.String(r.seed, key)%uint64(len(r.slots))]
 }
 
+// packed returns the bytes of the remembered object of a key, or an empty string.
+func (r *recent) packed(key string) string {
+	if known := r.slot(key).Load(); known != nil && known.key == key {
+		return known.packed
+	}
+	return ""
+}
+
 // read returns the object that was unpacked from data, or unpacks it.
 func (r *recent) read(key, data string, unpack func() runtime.Object) runtime.Object {
 	slot := r.slot(key)

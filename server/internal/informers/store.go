@@ -38,7 +38,7 @@ type store interface {
 //   - Equal bytes are equal objects. Equal objects can have different bytes, because maps have no order and the codec learns words:
 //     compare unpacked objects, as Replace does.
 //   - All readers share what get returns, and must not change it. peek returns a new object.
-//   - A key and its bytes are one string, which set replaces as a whole. Strings of an unpacked object refer to it and keep it in memory.
+//   - Strings of an unpacked object refer to a copy of its bytes and keep it in memory, but not what objects has.
 //   - One goroutine packs at a time: the reflector, in set, and in packedList.ListWithContext before a list is complete; or remote, with
 //     its mutex locked. mu guards objects and not the codec.
 type packed struct {
@@ -47,7 +47,7 @@ type packed struct {
 	recent   *recent
 
 	mu      sync.RWMutex
-	objects map[string]string
+	objects *table
 }
 
 // maxRead is how many unpacked objects are remembered, of some 1.5 KiB each, maxReadInOrder how many of a kind with indexes, and
@@ -57,19 +57,19 @@ const maxRead, maxReadInOrder, maxReadElsewhere = 1 << 12, 1 << 10, 1 << 9
 func newPacked(example runtime.Object, remembered int) (*packed, error) {
 	codec, err := compact.New(example)
 	return &packed{
-		codec: codec, recent: newRecent(remembered), objects: map[string]string{},
+		codec: codec, recent: newRecent(remembered), objects: newTable(),
 	}, err
 }
 
-func (s *packed) data(key string) (string, bool) {
+// data returns the bytes of an object: like itself, without a copy, if it is equal.
+func (s *packed) data(key, like string) (string, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	data, ok := s.objects[key]
-	return data, ok
+	return s.objects.get(key, like)
 }
 
 func (s *packed) get(key string) (runtime.Object, bool) {
-	data, ok := s.data(key)
+	data, ok := s.data(key, s.recent.packed(key))
 	if !ok {
 		return nil, false
 	}
@@ -81,12 +81,13 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) has(key string) bool {
-	_, ok := s.data(key)
-	return ok
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.objects.has(key)
 }
 
 func (s *packed) peek(key string) (runtime.Object, bool) {
-	data, ok := s.data(key)
+	data, ok := s.data(key, "")
 	if !ok {
 		return nil, false
 	}
@@ -100,17 +101,16 @@ func (s *packed) set(key string, obj runtime.Object) error {
 	} else {
 		data = s.codec.Pack(key, obj)
 	}
-	key, data = together(key, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[key] = data
+	s.objects.set(key, data)
 	return nil
 }
 
 func (s *packed) remove(key string, _ runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.objects, key)
+	s.objects.remove(key)
 	s.recent.forget(key)
 	return nil
 }
@@ -118,11 +118,7 @@ func (s *packed) remove(key string, _ runtime.Object) error {
 func (s *packed) keys() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	keys := make([]string, 0, len(s.objects))
-	for key := range s.objects {
-		keys = append(keys, key)
-	}
-	return keys
+	return s.objects.keys()
 }
 
 // Know makes an informer of NewPacked keep s once for all objects that have it as a value, whatever its length. It must be called before

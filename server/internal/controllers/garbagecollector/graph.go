@@ -99,8 +99,13 @@ func isWaiting(m metav1.Object) bool {
 
 // set brings the graph up to date with an object, and reports whether the object must be reconciled.
 func (g *graph) set(o object, m metav1.Object) bool {
+	references, waiting := m.GetOwnerReferences(), isWaiting(m)
+	if len(references) == 0 && !waiting { // most objects
+		g.remove(o)
+		return false
+	}
 	n := &node{object: o, uid: m.GetUID()}
-	for _, ref := range m.GetOwnerReferences() {
+	for _, ref := range references {
 		n.owners = append(n.owners, ref.UID)
 		if ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion {
 			n.blocks = append(n.blocks, ref.UID)
@@ -110,16 +115,13 @@ func (g *graph) set(o object, m metav1.Object) bool {
 	defer g.mu.Unlock()
 	old := g.nodes[o]
 	g.unlink(old)
-	if len(n.owners) == 0 && !isWaiting(m) {
-		return false
-	}
 	g.nodes[o] = n
 	g.byUID[owner{o.Cluster, n.uid}] = n
 	for _, uid := range n.owners {
 		key := owner{o.Cluster, uid}
 		g.dependents[key] = g.dependents[key].with(n)
 	}
-	return old == nil || old.uid != n.uid || !slices.Equal(old.owners, n.owners) || isWaiting(m)
+	return old == nil || old.uid != n.uid || !slices.Equal(old.owners, n.owners) || waiting
 }
 
 // remove removes an object.

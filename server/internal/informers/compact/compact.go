@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,15 +62,45 @@ func (c *Codec) Unpack(packed string) runtime.Object {
 const (
 	plain   = iota // the number is the length of what follows
 	word           // the number is that of a word
-	decimal        // the number says nothing; the string is that of the number that follows
-	hex            // the number says nothing; 16 bytes of a UUID follow
+	decimal        // the string is that of the number that follows; or again, see below
+	hex            // 16 bytes of a UUID follow; or located, see below
 	kinds
 )
+
+const (
+	// again is the first number of a string that the object has before: the number of that string follows.
+	again = decimal + kinds
+	// located is the first number of a URL below /clusters/: the number of the word for the part until then follows, and then the rest as
+	// a string.
+	located = hex + kinds
+	below   = "/clusters/"
+)
+
+const (
+	// leastRepeated is the length of the shortest string to which again refers, and repeated how many of an object have a number: the first
+	// ones whose encoding is plain.
+	leastRepeated, repeated = 8, 8
+)
+
+// earlier has the strings of one object that have a number.
+type earlier struct {
+	strings [repeated]string
+	n       int
+}
+
+// add numbers a string whose encoding is plain.
+func (e *earlier) add(s string) {
+	if len(s) >= leastRepeated && e.n < repeated {
+		e.strings[e.n] = s
+		e.n++
+	}
+}
 
 type packer struct {
 	words  *words
 	object uint64 // identifies the object
 	data   []byte
+	earlier
 }
 
 func (p *packer) number(n uint64) { p.data = binary.AppendUvarint(p.data, n) }
@@ -92,13 +124,28 @@ func (p *packer) string(s string) {
 		p.number(n*kinds + word)
 		return
 	}
+	if n := slices.Index(p.strings[:p.n], s); n >= 0 {
+		p.number(again)
+		p.number(uint64(n))
+		return
+	}
+	if at := strings.LastIndex(s, below) + len(below); at >= len(below) {
+		if n, ok := p.words.number(s[:at], p.object); ok {
+			p.number(located)
+			p.number(n)
+			p.string(s[at:])
+			return
+		}
+	}
 	p.number(uint64(len(s))*kinds + plain)
 	p.data = append(p.data, s...)
+	p.add(s)
 }
 
 type unpacker struct {
 	words *words
 	data  string // the rest
+	earlier
 }
 
 func (u *unpacker) number() uint64 {
@@ -121,13 +168,20 @@ func (u *unpacker) take(n int) string {
 
 func (u *unpacker) string() string {
 	n := u.number()
-	switch n % kinds {
-	case word:
+	switch {
+	case n == again:
+		return u.strings[u.number()]
+	case n == located:
+		prefix := u.words.word(u.number())
+		return prefix + u.string()
+	case n%kinds == word:
 		return u.words.word(n / kinds)
-	case decimal:
+	case n%kinds == decimal:
 		return strconv.FormatUint(u.number(), 10)
-	case hex:
+	case n%kinds == hex:
 		return uuid.UUID([]byte(u.take(16))).String()
 	}
-	return u.take(int(n / kinds))
+	s := u.take(int(n / kinds))
+	u.add(s)
+	return s
 }

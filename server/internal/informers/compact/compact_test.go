@@ -39,7 +39,8 @@ func TestUnpackedObjectsEqualThePackedOnes(t *testing.T) {
 	fill := randfill.NewWithSeed(rand.Int64()).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(s *string, c randfill.Continue) {
 			*s = []string{"", "0", "007", "18446744073709551615", "99999999999999999999", "-1", "cluster", "core.kcp.io/shard", strings.Repeat("x", 1000),
-				"13569ebc-0c6a-4fa2-bd32-4b48223cb5ec", "13569EBC-0C6A-4FA2-BD32-4B48223CB5EC", "a\x00b", c.String(20)}[c.Intn(13)]
+				"13569ebc-0c6a-4fa2-bd32-4b48223cb5ec", "13569EBC-0C6A-4FA2-BD32-4B48223CB5EC", "a\x00b", "https://host:6443/clusters/root:team", "/clusters/", "https://host:6443/clusters/https://host:6443/clusters/a-long-name",
+				"a-long-name", "another-long-name", c.String(20)}[c.Intn(18)]
 		},
 		func(t *metav1.Time, c randfill.Continue) {
 			if c.Intn(3) > 0 {
@@ -85,9 +86,44 @@ func TestSimilarObjectsTakeFewBytes(t *testing.T) {
 		for n := range 100 {
 			packed = codec.Pack(fmt.Sprint(n), logicalCluster(n))
 		}
-		if len(packed) > 200 {
+		if len(packed) > 120 {
 			t.Fatalf("a logical cluster takes %d bytes", len(packed))
 		}
+	}
+}
+
+func TestAStringThatAnObjectHasTwiceIsPackedOnce(t *testing.T) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-name-of-one-object"}}
+	once := len(codec.Pack("a", lc))
+	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{Username: lc.GenerateName}
+	if twice := codec.Pack("a", lc); len(twice) > once+8 || !reflect.DeepEqual(codec.Unpack(twice), lc) {
+		t.Errorf("%d bytes, %d with the string twice", once, len(twice))
+	}
+}
+
+func TestURLsOfLogicalClustersShareWhatTheyBeginWith(t *testing.T) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pack := func(n int, url string) int {
+		lc := &corev1alpha1.LogicalCluster{Status: corev1alpha1.LogicalClusterStatus{URL: url}}
+		packed := codec.Pack(fmt.Sprint(n), lc)
+		if !reflect.DeepEqual(codec.Unpack(packed), lc) {
+			t.Errorf("%s is packed as %q", url, packed)
+		}
+		return len(packed)
+	}
+	first, last := pack(0, "https://a-long-host.example.com:6443/clusters/a0"), 0
+	for n := range 100 { // a sighting is remembered at random
+		last = pack(n, fmt.Sprintf("https://a-long-host.example.com:6443/clusters/a%d", n))
+	}
+	if last > first-40 {
+		t.Errorf("%d bytes, %d later", first, last)
 	}
 }
 
