@@ -38,9 +38,12 @@ func logicalCluster(n int) *corev1alpha1.LogicalCluster {
 func TestUnpackedObjectsEqualThePackedOnes(t *testing.T) {
 	fill := randfill.NewWithSeed(rand.Int64()).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(s *string, c randfill.Continue) {
-			*s = []string{"", "0", "007", "18446744073709551615", "99999999999999999999", "-1", "cluster", "core.kcp.io/shard", strings.Repeat("x", 1000),
-				"13569ebc-0c6a-4fa2-bd32-4b48223cb5ec", "13569EBC-0C6A-4FA2-BD32-4B48223CB5EC", "a\x00b", "https://host:6443/clusters/root:team", "/clusters/", "https://host:6443/clusters/https://host:6443/clusters/a-long-name",
-				"a-long-name", "another-long-name", c.String(20)}[c.Intn(18)]
+			*s = []string{
+				"", "0", "007", "18446744073709551615", "99999999999999999999", "-1", "cluster", "core.kcp.io/shard", strings.Repeat("x", 1000),
+				"13569ebc-0c6a-4fa2-bd32-4b48223cb5ec", "13569EBC-0C6A-4FA2-BD32-4B48223CB5EC", "a\x00b",
+				"https://host:6443/clusters/root:team", "/clusters/", "https://host:6443/clusters/https://host:6443/clusters/a-long-name",
+				"a-long-name", "another-long-name", c.String(20),
+			}[c.Intn(18)]
 		},
 		func(t *metav1.Time, c randfill.Continue) {
 			if c.Intn(3) > 0 {
