@@ -17,8 +17,8 @@ const (
 )
 
 // handover passes objects that a write has decoded, to check them, or that the server itself has made, to the watch of the informer, which
-// otherwise decodes the same bytes again. An object has one owner: the handover, and then who takes it. It does not matter whether a write succeeds, because the bytes alone
-// identify an object. What is not taken is replaced by later objects.
+// otherwise decodes the same bytes again. An object has one owner: the handover, and then who takes it. It does not matter whether a write
+// succeeds, because the bytes alone identify an object. What is not taken is replaced by later objects.
 type handover struct {
 	mu    sync.Mutex
 	slots [handoverSlots]handedOver
