@@ -8,6 +8,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 )
 
 // All watches of a client share a stream, in which cancellations of many watches meet the responses to them.
@@ -62,5 +63,55 @@ func TestAWatchEndsWhenTheServerStops(t *testing.T) {
 	case <-watch: // with an error, or closed
 	case <-time.After(30 * time.Second):
 		t.Fatal("the watch has not ended")
+	}
+}
+
+// Informers rely on the reported revision to know that they have everything.
+func TestWatchesDeliverAllEventsAndThenTheirProgress(t *testing.T) {
+	ctx := t.Context()
+	server, err := Start(ctx, Config{Directory: filepath.Join(t.TempDir(), "etcd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	client := server.Client()
+	defer client.Close()
+
+	const watches, writers, writes = 20, 8, 100
+	unread := client.Watch(ctx, "/", clientv3.WithPrefix()) // a reader that is late must not delay others
+	var all []clientv3.WatchChan
+	for range watches {
+		all = append(all, client.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1)))
+	}
+	var group errgroup.Group
+	for writer := range writers {
+		group.Go(func() error {
+			for n := range writes {
+				if _, err := client.Put(ctx, fmt.Sprintf("/%d", writer), fmt.Sprint(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, watch := range append(all, unread) {
+		events, progress := 0, false
+		for !progress {
+			if events == writers*writes {
+				if err := client.RequestProgress(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case told := <-watch:
+				events += len(told.Events)
+				progress = told.IsProgressNotify() && events == writers*writes
+			case <-time.After(30 * time.Second):
+				t.Fatalf("watch %d delivers %d events, and no progress", i, events)
+			}
+		}
 	}
 }
