@@ -16,7 +16,7 @@ current-context: kcp
 
 func TestErrorsOfKubeconfigsHaveThePathOnce(t *testing.T) {
 	for name, c := range map[string]struct{ old, replacement, want string }{
-		"a syntax error":          {"current-context: kcp", "current-context: \"kcp\n", "yaml: line 6"},
+		"a syntax error":          {"current-context: kcp", "current-context: \"kcp\n", "yaml: line 7"},
 		"an unknown context":      {"current-context: kcp", "current-context: other", "invalid configuration"},
 		"a missing certificate":   {"token: secret", "client-certificate: absent.crt, client-key: absent.key", "absent.crt"},
 		"a field of another type": {"token: secret", "token: {}", "token"},
