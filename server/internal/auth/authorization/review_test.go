@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -236,8 +237,58 @@ func TestAShardReviewsOnlyWhatIsListedAndItsOwn(t *testing.T) {
 		"no name": {Cluster: "b", User: warrant{User: "alice"}, Verb: "bind", Group: "apis.kcp.io", Resource: "apiexports"},
 		"no user": {Cluster: "b", Verb: "bind", Group: "apis.kcp.io", Resource: "apiexports", Name: "x"},
 	} {
-		if _, err := review(context.Background(), peers.Identity{}, q); !apierrors.IsBadRequest(err) {
+		if _, err := review(context.Background(), peers.Identity{Kind: peers.Shard, Name: "eu"}, q); !apierrors.IsBadRequest(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+}
+
+// An error of this shard must not refuse the user.
+func TestAReviewThatFailsDecidesNothing(t *testing.T) {
+	review := Review(authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return noOpinion, "", errors.New("etcd is away")
+	}), func(context.Context, peers.Identity, logicalcluster.Name) (bool, error) { return true, nil })
+	if got, err := review(t.Context(), peers.Identity{}, questionOf(t.Context(), "b", bindExport)); err == nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAViewIsReviewedAgainAfterAFailure(t *testing.T) {
+	r := newReviewing()
+	ctx := logicalcluster.WithName(t.Context(), "b")
+	r.err = &peers.Unreachable{Shard: "us", Err: errors.New("cut")}
+	if decision, _, err := r.Authorize(ctx, getContent); decision != noOpinion || err != nil {
+		t.Fatalf("got %v, %v", decision, err)
+	}
+	r.err, r.us = nil, allow
+	if decision, _, err := r.Authorize(ctx, getContent); decision != allow || err != nil {
+		t.Errorf("after the failure: got %v, %v", decision, err)
+	}
+}
+
+func TestAGrantIsDecidedByAQuestionThatWasSentAfterTheRequestBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, answer := newReviewing(), make(chan struct{})
+		r.until = answer
+		authorize := func() chan authorizer.Decision {
+			decided := make(chan authorizer.Decision, 1)
+			go func() {
+				decision, _, _ := r.Authorize(logicalcluster.WithName(t.Context(), "b"), bindExport)
+				decided <- decision
+			}()
+			synctest.Wait()
+			return decided
+		}
+		first, second := authorize(), authorize()
+		answer <- struct{}{}
+		if got := <-first; got != noOpinion {
+			t.Errorf("the first request: got %v", got)
+		}
+		synctest.Wait()
+		r.us = allow // the role was granted before the second question was answered
+		close(answer)
+		if got := <-second; got != allow {
+			t.Errorf("the second request got the answer to an earlier question: %v", got)
+		}
+	})
 }
