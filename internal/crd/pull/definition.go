@@ -42,6 +42,9 @@ func build(r *resource, d document, table *metav1.Table) (*apiextensionsv1.Custo
 			}},
 		},
 	}
+	if version := &definition.Spec.Versions[0]; version.AdditionalPrinterColumns == nil {
+		version.AdditionalPrinterColumns = ofBuiltIn(r.version.WithResource(r.Name))
+	}
 	if r.Namespaced {
 		definition.Spec.Scope = apiextensionsv1.NamespaceScoped
 	}
@@ -80,17 +83,15 @@ func subresources(r *resource, schema *apiextensionsv1.JSONSchemaProps) *apiexte
 const pathDescription = "Custom resource definition column (in JSONPath format): "
 
 // columns returns the columns with a known path. It returns nil if the age is the only one, because every definition has it by default.
-func columns(table *metav1.Table) []apiextensionsv1.CustomResourceColumnDefinition {
+func columns(table *metav1.Table) []column {
 	if table == nil {
 		return nil
 	}
-	var result []apiextensionsv1.CustomResourceColumnDefinition
-	age := apiextensionsv1.CustomResourceColumnDefinition{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}
-	for _, column := range table.ColumnDefinitions {
-		if path, found := strings.CutPrefix(column.Description, pathDescription); found {
-			result = append(result, apiextensionsv1.CustomResourceColumnDefinition{
-				Name: column.Name, Type: column.Type, Format: column.Format, Priority: column.Priority, JSONPath: path})
-		} else if column.Name == age.Name {
+	var result []column
+	for _, c := range table.ColumnDefinitions {
+		if path, found := strings.CutPrefix(c.Description, pathDescription); found {
+			result = append(result, column{Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority, JSONPath: path})
+		} else if c.Name == age.Name {
 			result = append(result, age)
 		}
 	}
