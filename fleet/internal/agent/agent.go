@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -27,8 +28,11 @@ import (
 const (
 	// heartbeat is the time between two renewals of the Lease.
 	heartbeat = 10 * time.Second
-	// pause between two attempts. After failures, sessions pause up to longestPause, so that agents cost little while the fleet is down.
-	pause, longestPause = 2 * time.Second, time.Minute
+	// pause between two attempts. After failures it grows up to longestPause, and a half of it is added at random: an agent works again
+	// within 15 seconds when the fleet returns. A failed attempt costs the fleet one connection.
+	pause, longestPause = 2 * time.Second, 10 * time.Second
+	// worked is the duration of a session, or of a tunnel, that was not a failure.
+	worked = time.Minute
 	// requests a second to the cluster, and as a burst.
 	rateLimit, burst = 100, 200
 )
@@ -73,13 +77,13 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	a.credential = &credential{agent: a}
-	wait := backoff{first: pause, longest: longestPause}
+	wait := newBackoff(pause, longestPause)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		if err := a.session(ctx); err != nil && ctx.Err() == nil {
 			klog.Background().Info("The session with the fleet ended, starting another one", "error", err.Error())
 		}
-		sleep(ctx, wait.after(time.Since(begun) < longestPause)) // a longer session has worked
+		sleep(ctx, wait.after(time.Since(begun) < worked))
 	}
 	return nil
 }
@@ -91,15 +95,23 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// backoff is the pause after an attempt: it doubles with each failure.
-type backoff struct{ first, longest, last time.Duration }
+// backoff is the pause after an attempt: it doubles with each failure. A random part of up to a half is added: the connections of all
+// agents break together when the fleet restarts, and they must not return together.
+type backoff struct {
+	first, longest, last time.Duration
+	random               func() float64 // from 0 to 1
+}
+
+func newBackoff(first, longest time.Duration) *backoff {
+	return &backoff{first: first, longest: longest, random: rand.Float64}
+}
 
 // after returns the pause after an attempt.
 func (b *backoff) after(failed bool) time.Duration {
 	if b.last = min(2*b.last, b.longest); !failed || b.last == 0 {
 		b.last = b.first
 	}
-	return b.last
+	return b.last + time.Duration(b.random()*float64(b.last)/2)
 }
 
 // session works with one certificate, until it must be renewed.

@@ -53,7 +53,7 @@ func (s *syncer) keepComparing(ctx context.Context) {
 		return
 	}
 	c := &comparison{Agent: s.Agent, fleet: s.fleet, client: client}
-	wait := backoff{first: comparePeriod, longest: longestComparePause}
+	wait := newBackoff(comparePeriod, longestComparePause)
 	for ctx.Err() == nil {
 		err := c.compare(ctx)
 		if err != nil && ctx.Err() == nil {

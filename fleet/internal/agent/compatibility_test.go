@@ -3,7 +3,6 @@ package agent
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,18 +27,5 @@ func TestASchemaThatCannotBeComparedKeepsItsFormerResult(t *testing.T) {
 	want := []v1alpha1.ClusterResource{result("v1.a", bad), result("v1.c", good)} // b has another schema now, and d is new
 	if diff := cmp.Diff(want, withFormer(exported, compared, former)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestThePauseDoublesWithEachFailure(t *testing.T) {
-	wait := backoff{first: 2 * time.Second, longest: 7 * time.Second}
-	for i, step := range []struct {
-		failed bool
-		want   time.Duration
-	}{{true, 2 * time.Second}, {true, 4 * time.Second}, {true, 7 * time.Second}, {true, 7 * time.Second},
-		{false, 2 * time.Second}, {true, 4 * time.Second}, {false, 2 * time.Second}} {
-		if got := wait.after(step.failed); got != step.want {
-			t.Errorf("step %d: %s, want %s", i, got, step.want)
-		}
 	}
 }

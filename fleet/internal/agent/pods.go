@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,11 +36,13 @@ func (s *syncer) serveTunnel(ctx context.Context) {
 		klog.Background().Error(err, "Pods are not served")
 		return
 	}
+	wait := newBackoff(pause, longestPause)
 	for ctx.Err() == nil {
+		begun := time.Now()
 		if err := tunnel.Run(ctx, transport, s.options.URL+"/tunnel", handler); err != nil && ctx.Err() == nil {
 			klog.Background().Info("The tunnel ended, opening another one", "error", err.Error())
 		}
-		sleep(ctx, pause)
+		sleep(ctx, wait.after(time.Since(begun) < worked))
 	}
 }
 

@@ -89,3 +89,39 @@ func TestTheCapacityIsReportedWhenAnAgentStarts(t *testing.T) {
 	cancel()
 	<-done
 }
+
+func TestThePauseDoublesWithEachFailure(t *testing.T) {
+	share := 0.0
+	wait := backoff{first: 2 * time.Second, longest: 7 * time.Second, random: func() float64 { return share }}
+	for i, step := range []struct {
+		failed bool
+		random float64
+		want   time.Duration
+	}{
+		{true, 0, 2 * time.Second}, {true, 0, 4 * time.Second}, {true, 0, 7 * time.Second}, {true, 0, 7 * time.Second},
+		{false, 0, 2 * time.Second}, {true, 0, 4 * time.Second}, {false, 0, 2 * time.Second},
+		{true, 1, 6 * time.Second}, {true, 0, 7 * time.Second}, {false, 0.5, 2500 * time.Millisecond}, // a random part does not grow
+	} {
+		share = step.random
+		if got := wait.after(step.failed); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+}
+
+func TestAgentsReturnWithin15SecondsAndNotTogether(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		wait, last := newBackoff(pause, longestPause), time.Duration(0)
+		for range 50 {
+			last = wait.after(true)
+		}
+		if last > 15*time.Second {
+			t.Fatalf("after 50 failures, the pause is %s", last)
+		}
+		seen[last] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("100 agents have only %d different pauses", len(seen))
+	}
+}
