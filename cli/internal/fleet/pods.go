@@ -17,7 +17,10 @@ import (
 
 // podColumns replace the columns of pods, which clusters compute.
 var podColumns = []apiextensionsv1.CustomResourceColumnDefinition{
+	{Name: "Ready", Type: "string", JSONPath: `.status.conditions[?(@.type=="Ready")].status`},
 	{Name: "Status", Type: "string", JSONPath: ".status.phase"},
+	{Name: "Waiting", Type: "string", JSONPath: ".status.containerStatuses[*].state.waiting.reason"},
+	{Name: "Restarts", Type: "integer", JSONPath: ".status.containerStatuses[0].restartCount"},
 	{Name: "Cluster", Type: "string", JSONPath: ".metadata.annotations['fleet\\.kcp\\.io/cluster']"},
 	{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	{Name: "IP", Type: "string", JSONPath: ".status.podIP", Priority: 1},

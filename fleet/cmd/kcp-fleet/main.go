@@ -27,7 +27,7 @@ func main() {
 	root := &cobra.Command{
 		Use: "kcp-fleet", Short: "Run objects of workspaces on attached Kubernetes clusters", SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(controllerCommand(), compareCommand())
+	root.AddCommand(controllerCommand(), compareCommand(), checkCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)

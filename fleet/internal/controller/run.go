@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics/legacyregistry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,18 +97,13 @@ func newScheme() (*runtime.Scheme, error) {
 		apisv1alpha2.AddToScheme(scheme), corev1alpha1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
 }
 
-// Run runs the controller until ctx ends.
-func Run(ctx context.Context, options Options) error {
-	config, err := clientcmd.BuildConfigFromFlags("", options.Program.Kubeconfig)
-	if err != nil {
-		return fmt.Errorf("--kubeconfig: %w", err)
-	}
-	config.QPS = -1
+// newManager returns the manager of the provider's workspace.
+func newManager(config *rest.Config) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	manager, err := ctrl.NewManager(config, ctrl.Options{
+	return ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
@@ -119,6 +115,16 @@ func Run(ctx context.Context, options Options) error {
 			DisableFor: []client.Object{&corev1.Secret{}, &apisv1alpha1.APIResourceSchema{}, &corev1alpha1.LogicalCluster{}},
 		}},
 	})
+}
+
+// Run runs the controller until ctx ends.
+func Run(ctx context.Context, options Options) error {
+	config, err := clientcmd.BuildConfigFromFlags("", options.Program.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	manager, err := newManager(config)
 	if err != nil {
 		return err
 	}
@@ -128,7 +134,10 @@ func Run(ctx context.Context, options Options) error {
 		queue: loop.NewQueue[feed.Namespace](), reported: loop.NewQueue[object](),
 	}
 	f.index = feed.NewIndex(uint64(time.Now().Unix())<<20, func(n feed.Namespace, k feed.Key) { f.reported.Add(object{n, k}) })
-	uncached, err := client.New(config, client.Options{Scheme: scheme})
+	if err := legacyregistry.CustomRegister(&collector{fleet: f}); err != nil {
+		return fmt.Errorf("registering the metrics: %w", err)
+	}
+	uncached, err := client.New(config, client.Options{Scheme: manager.GetScheme()})
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,12 @@ func (s *shards) set(endpoint string, value *shard) {
 	s.running[endpoint] = value
 }
 
+func (s *shards) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.running)
+}
+
 // objects are the objects of the workspaces at one endpoint. Managers implement it.
 type objects interface {
 	GetConfig() *rest.Config

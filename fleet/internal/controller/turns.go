@@ -42,6 +42,13 @@ func (t *turns) wait(n feed.Namespace, now time.Time) time.Duration {
 	return max(shortestWait, min(longestWait, time.Duration(seconds*float64(time.Second))))
 }
 
+// count returns how many namespaces wait.
+func (t *turns) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.waiting)
+}
+
 // forget removes a namespace that does not have to move any more.
 func (t *turns) forget(n feed.Namespace) {
 	t.mu.Lock()

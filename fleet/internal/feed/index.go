@@ -244,6 +244,19 @@ func (x *Index) Namespaces() (list []Namespace) {
 	return list
 }
 
+// Phases returns the number of Assignments in each phase.
+func (x *Index) Phases() map[v1alpha1.AssignmentPhase]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	phases := map[v1alpha1.AssignmentPhase]int{}
+	for _, c := range x.namespaces {
+		for _, a := range c.assignments {
+			phases[a.Status.Phase]++
+		}
+	}
+	return phases
+}
+
 func namespaceOf(a *v1alpha1.Assignment) Namespace {
 	return Namespace{a.Spec.Endpoint, a.Spec.Workspace, a.Spec.Namespace}
 }

@@ -134,3 +134,10 @@ func (t *Tunnels) To(cluster string) (http.RoundTripper, error) {
 	}
 	return c.transport, nil
 }
+
+// Count returns the number of clusters whose agent is connected.
+func (t *Tunnels) Count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.open)
+}

@@ -28,6 +28,7 @@ var everything = []string{
 	"tls.certificate.create=true", "tls.certificate.issuerRef.name=ca", "tls.certificate.dnsNames={fleet.example.com}",
 	"tls.certificate.ipAddresses={192.0.2.1}", "extraArgs={--http2-max-streams-per-connection=100}", "extraEnv[0].name=GOGC,extraEnv[0].value=off",
 	"imagePullSecrets[0].name=registry", "nodeSelector.pool=control", "podLabels.team=platform", "priorityClassName=high",
+	"serviceMonitor.enabled=true", "serviceMonitor.interval=30s", "serviceMonitor.labels.release=prometheus", "testImage=localhost/fleet:v1",
 }
 
 // helmTemplate renders the chart with a version of Helm.
@@ -98,6 +99,7 @@ func TestValuesOfTheChartThatCannotWorkAreRefused(t *testing.T) {
 		"pods.clientName=kcp": "set both clientName and clientCASecretName", "pods.clientCASecretName=ca": "set both clientName and clientCASecretName",
 		"tls.certificate.create=true": "tls.certificate.issuerRef.name is required", "lostAfter=soon": "lostAfter", "maxMovesPerMinute=0": "maxMovesPerMinute",
 		"service.type=ExternalName": "type", "service.port=0": "port", "replicas=2": "replicas", "imagePullSecrets={a}": "imagePullSecrets", "affinity.node=a": "affinity",
+		"serviceMonitor.tokenSecretName=": "tokenSecretName", "serviceMonitor.interval=often": "interval", "testImage=a b": "testImage",
 	} {
 		failure := kcptest.CommandAt(t, "helm", os.DevNull).Fail(t, "template", "kcp-fleet", chart, "--set="+setting)
 		if !strings.Contains(failure, named) {
@@ -110,12 +112,15 @@ func TestValuesOfTheChartThatCannotWorkAreRefused(t *testing.T) {
 func TestTheChartGrantsNoPermissions(t *testing.T) {
 	objects := rendered(t, helmTemplate(t, "helm", everything...))
 	for kind := range objects {
-		if !slices.Contains([]string{"Certificate", "Deployment", "NetworkPolicy", "Service", "ServiceAccount"}, kind) {
+		if !slices.Contains([]string{"Certificate", "Deployment", "NetworkPolicy", "Pod", "Service", "ServiceAccount", "ServiceMonitor"}, kind) {
 			t.Errorf("the chart has an object of the kind %s", kind)
 		}
 	}
 	if token, found, _ := unstructured.NestedBool(objects["Deployment"].Object, "spec", "template", "spec", "automountServiceAccountToken"); token || !found {
 		t.Error("the pods mount a token")
+	}
+	if token, found, _ := unstructured.NestedBool(objects["Pod"].Object, "spec", "automountServiceAccountToken"); token || !found {
+		t.Error("the pod of helm test mounts a token")
 	}
 }
 
@@ -126,7 +131,7 @@ func (f *fleet) validatesChart(t *testing.T) {
 	if _, err := east.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	settings := append(slices.Clone(everything), "tls.certificate.create=false", "priorityClassName=") // kinds and objects that the cluster does not have
+	settings := append(slices.Clone(everything), "tls.certificate.create=false", "serviceMonitor.enabled=false", "priorityClassName=") // kinds and objects that the cluster does not have
 	manifests := helmTemplate(t, "helm", settings...)
 	kubectl := kcptest.CommandAt(t, "kubectl", filepath.Join(f.dir, "east.admin"))
 	kubectl.Input(manifests).Run(t, "apply", "-f", "-", "--server-side", "--validate=strict", "--dry-run=server")

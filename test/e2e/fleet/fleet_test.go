@@ -40,7 +40,10 @@ func TestFleet(t *testing.T) {
 	}{
 		{"AnIdleAgentUsesLessThan60MiB", f.isSmall},
 		{"TheChartIsValidAndItsPodsAreRestricted", f.validatesChart},
+		{"OnlyUsersOfTheProviderWithThePermissionReadMetrics", f.servesMetrics},
 		{"AStockDeploymentRunsOnSomeClusterAndItsStatusComesBack", f.runsStockDeployment},
+		{"KubectlGetShowsTheColumnsOfBuiltInKinds", f.showsColumns},
+		{"ARolloutIsRestartedAndDescribedWithItsConditions", f.restartsRollouts},
 		{"StockManifestsOfSeveralKindsRunUnchanged", f.runsStockManifests},
 		{"TheCorpusOfApplicationsExistsOnTheCluster", f.placesCorpus},
 		{"CertManagerIssuesACertificateThatReachesTheCluster", f.runsCertManager},
