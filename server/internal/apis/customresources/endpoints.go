@@ -6,6 +6,8 @@ import (
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -18,12 +20,22 @@ import (
 // Endpoints resolves endpoint slices in the cluster of a provider to virtual workspaces.
 type Endpoints interface {
 	URL(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (*url.URL, error)
+	// Deletes reports whether consumers may delete objects in the virtual workspace of a slice.
+	Deletes(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (bool, error)
 	// Changed returns a channel that is closed when a slice changes.
 	Changed(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (<-chan struct{}, error)
 	// Options store the objects of a resource in the virtual workspace, in the logical cluster of each context.
 	Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error)
+	// Objects returns the objects of a resource by namespace, in the logical cluster of each context.
+	Objects(at *url.URL, resource schema.GroupVersionResource) (func(namespace string) Objects, error)
 	// Forward serves a request by the virtual workspace, in the logical cluster of its context, at a path of the API.
 	Forward(w http.ResponseWriter, r *http.Request, at *url.URL, path string)
+}
+
+// Objects are those of a resource in a virtual workspace, with errors for consumers.
+type Objects interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions, below ...string) (*unstructured.Unstructured, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions, below ...string) error
 }
 
 // IsVirtual reports whether the objects of a resource of a cluster belong to a provider.

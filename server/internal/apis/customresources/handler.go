@@ -242,6 +242,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.forward(w, r, installed, info)
 		return
 	}
+	if installed.IsVirtual() && isDeletion(info) {
+		h.delete(w, r, installed.Definition, info)
+		return
+	}
 	if !installed.CanBeWritten(info.Subresource) && !isRead(info.Verb) {
 		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,21 +52,31 @@ func (a Allowed) permits(u *url.URL) bool {
 
 // endpoint is an entry in the status of an endpoint slice.
 type endpoint struct {
-	URL    string `json:"url"`
+	URL string `json:"url"`
+	// Verbs are what consumers may do besides reading; "delete" is the only one.
+	Verbs  []string `json:"verbs,omitempty"`
 	Shards *struct {
 		MatchAll bool                  `json:"matchAll"`
 		Selector *metav1.LabelSelector `json:"selector"`
 	} `json:"shards"`
 }
 
+func (e endpoint) deletes() bool { return slices.Contains(e.Verbs, "delete") }
+
+// target is a virtual workspace, and whether consumers may delete objects there.
+type target struct {
+	*url.URL
+	deletes bool
+}
+
 // choose returns the endpoint for a shard with labels: the one with the most specific selector that matches them, otherwise the
 // one for all shards, otherwise the only permitted one.
-func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*url.URL, error) {
-	best, specific := "", -1
+func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (target, error) {
+	best, specific := endpoint{}, -1
 	for _, e := range all {
 		if e.Shards == nil || e.Shards.Selector == nil {
 			if e.Shards != nil && e.Shards.MatchAll && specific < 0 {
-				best, specific = e.URL, 0
+				best, specific = e, 0
 			}
 			continue
 		}
@@ -74,29 +85,29 @@ func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*u
 			continue
 		}
 		if requirements, _ := selector.Requirements(); len(requirements) > specific {
-			best, specific = e.URL, len(requirements)
+			best, specific = e, len(requirements)
 		}
 	}
 	if specific >= 0 {
-		u, err := parse(best)
+		u, err := parse(best.URL)
 		if err == nil && !permitted(u) {
 			err = errors.New("no administrator of the installation allowed it with --virtual-storage-endpoints")
 		}
-		return u, err
+		return target{u, best.deletes()}, err
 	}
-	var only *url.URL
+	var only target
 	for _, e := range all {
 		u, err := parse(e.URL)
 		if err != nil || !permitted(u) {
 			continue
 		}
-		if only != nil {
-			return nil, errors.New("more than one URL applies to this shard")
+		if only.URL != nil {
+			return target{}, errors.New("more than one URL applies to this shard")
 		}
-		only = u
+		only = target{u, e.deletes()}
 	}
-	if only == nil {
-		return nil, errors.New("it has no URL that an administrator of the installation allowed with --virtual-storage-endpoints")
+	if only.URL == nil {
+		return target{}, errors.New("it has no URL that an administrator of the installation allowed with --virtual-storage-endpoints")
 	}
 	return only, nil
 }

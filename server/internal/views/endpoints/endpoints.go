@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/process/coalesce"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -109,19 +110,30 @@ func (i invalidReference) Error() string {
 // URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider. The error is for
 // consumers: it contains nothing from the slice.
 func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
+	found, err := e.target(ctx, cluster, reference)
+	return found.URL, err
+}
+
+// Deletes reports whether consumers may delete objects in the virtual workspace of an endpoint slice.
+func (e *Endpoints) Deletes(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (bool, error) {
+	found, err := e.target(ctx, cluster, reference)
+	return found.deletes, err
+}
+
+func (e *Endpoints) target(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (target, error) {
 	found, err := e.read(ctx, Question{cluster, reference})
 	if err != nil {
-		return nil, err
+		return target{}, err
 	}
 	if found.Version == "" {
-		return nil, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
+		return target{}, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
 			"shard", reference.Kind, reference.Name)
 	}
-	u, err := choose(found.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
+	chosen, err := choose(found.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
 	if err != nil {
-		return nil, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
+		return target{}, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
 	}
-	return u, nil
+	return chosen, nil
 }
 
 // permits reports whether exports of a cluster may refer to a URL.
@@ -174,7 +186,13 @@ func (e *Endpoints) Options(at *url.URL, resource schema.GroupVersionResource) (
 	return resources.Options(func(_ context.Context, namespace string) (resources.Objects, error) { return in(namespace), nil }), nil
 }
 
-// objects returns the objects of a namespace.
+// Objects returns the objects of a resource in the virtual workspace at a URL, by namespace.
+func (e *Endpoints) Objects(at *url.URL, resource schema.GroupVersionResource) (func(string) customresources.Objects, error) {
+	in, err := e.objects(at, resource)
+	return func(namespace string) customresources.Objects { return in(namespace) }, err
+}
+
+// objects is Objects with all methods.
 func (e *Endpoints) objects(at *url.URL, resource schema.GroupVersionResource) (func(namespace string) resources.Objects, error) {
 	client, err := e.client(at)
 	return func(namespace string) resources.Objects {
@@ -228,6 +246,15 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 		s := status.Status()
 		return watch.Event{Type: watch.Error, Object: &s}, true
 	}), nil
+}
+
+// Delete implements resources.Objects.
+func (o objects) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
+	err := o.ResourceInterface.Delete(ctx, name, options, subresources...)
+	if apierrors.IsConflict(err) { // a precondition
+		return err
+	}
+	return consumerError(err)
 }
 
 // consumerError converts an error of a virtual workspace to the error for consumers.

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -303,6 +304,65 @@ func TestConsumersGetOnlyKnownErrors(t *testing.T) {
 		apierrors.NewServiceUnavailable("the cluster is away")} {
 		if got := consumerError(err); !errors.Is(got, err) {
 			t.Errorf("%v becomes %v", err, got)
+		}
+	}
+}
+
+func TestOnlyTheSliceAllowsDeletions(t *testing.T) {
+	deleting := func(path string, verbs ...string) endpoint { return endpoint{URL: notes + path, Verbs: verbs} }
+	permitted := func(u *url.URL) bool { return u.Host == "notes.example.org" }
+	for name, test := range map[string]struct {
+		endpoints []endpoint
+		want      bool
+	}{
+		"no verbs":              {[]endpoint{deleting("")}, false},
+		"other verbs":           {[]endpoint{deleting("", "get", "create", "deletecollection", "*")}, false},
+		"delete":                {[]endpoint{deleting("", "delete")}, true},
+		"of another endpoint":   {[]endpoint{deleting("/a", "delete"), onShards(deleting("/b"), true, nil)}, false},
+		"of the chosen one":     {[]endpoint{deleting("/a"), onShards(deleting("/b", "delete"), true, nil)}, true},
+		"of one that may not":   {[]endpoint{{URL: "https://elsewhere.example.org/services/notes", Verbs: []string{"delete"}}, deleting("")}, false},
+		"of the permitted only": {[]endpoint{{URL: "https://elsewhere.example.org/services/notes"}, deleting("", "delete")}, true},
+	} {
+		if got, err := choose(test.endpoints, nil, permitted); err != nil || got.deletes != test.want {
+			t.Errorf("%s: got %t, %v", name, got.deletes, err)
+		}
+	}
+}
+
+func TestADeletionHasItsOptionsAndNoIdentityOfTheUser(t *testing.T) {
+	code := http.StatusOK
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		options := metav1.DeleteOptions{}
+		if err := json.NewDecoder(r.Body).Decode(&options); err != nil || ptr.Deref(options.GracePeriodSeconds, 0) != 3 {
+			t.Errorf("the options are %+v: %v", options, err)
+		}
+		if r.Method != http.MethodDelete || r.URL.Path != "/services/books/clusters/consumer/apis/example.org/v1/namespaces/default/books/one" ||
+			r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Authorization") != "" || r.Header.Get("X-Remote-User") != "" {
+			t.Errorf("%s %s with %v", r.Method, r.URL, r.Header)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		reason := map[int]metav1.StatusReason{http.StatusConflict: metav1.StatusReasonConflict, http.StatusForbidden: metav1.StatusReasonForbidden}[code]
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code), Reason: reason})
+	}))
+	defer server.Close()
+	e := newEndpoints(t, server, server.URL+"/services/books")
+	at, err := url.Parse(server.URL + "/services/books")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := e.Objects(at, books)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := request.WithUser(logicalcluster.WithName(t.Context(), "consumer"), &user.DefaultInfo{Name: "jane"})
+	for status, is := range map[int]func(error) bool{
+		http.StatusOK: func(err error) bool { return err == nil }, http.StatusConflict: apierrors.IsConflict,
+		http.StatusForbidden: apierrors.IsServiceUnavailable, // not of the consumer
+	} {
+		code = status
+		if err := in("default").Delete(ctx, "one", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](3)}); !is(err) {
+			t.Errorf("after %d: got %v", status, err)
 		}
 	}
 }

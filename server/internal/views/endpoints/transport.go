@@ -46,7 +46,7 @@ func (l leading) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := r.Clone(r.Context())
 	out.URL.Path, out.URL.RawPath = l.path+"/clusters/"+string(cluster)+r.URL.Path, ""
-	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"},
+	out.Header = http.Header{"Accept": r.Header["Accept"], "Content-Type": r.Header["Content-Type"], "User-Agent": {"kcp"},
 		customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
 	if r.URL.Query().Get("watch") != "" {
 		return watchLimits.RoundTripper(l.next).RoundTrip(out)
