@@ -35,6 +35,14 @@ type EndpointURL struct {
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=2048
 	URL string `json:"url"`
+
+	// Verbs are what users may do at the URL besides reading.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=1
+	// +kubebuilder:validation:items:Enum:=delete
+	Verbs []string `json:"verbs,omitempty"`
 }
 
 // EndpointList is a list of Endpoints.

@@ -59,6 +59,8 @@ func PodsEndpoint(controller string) (*v1alpha1.Endpoint, error) {
 	return &v1alpha1.Endpoint{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Endpoint"},
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PodsEndpoint},
-		Status:     v1alpha1.EndpointStatus{Endpoints: []v1alpha1.EndpointURL{{URL: "https://" + u.Host + "/services/fleet-pods"}}},
+		Status: v1alpha1.EndpointStatus{Endpoints: []v1alpha1.EndpointURL{{
+			URL: "https://" + u.Host + "/services/fleet-pods", Verbs: []string{"delete"},
+		}}},
 	}, nil
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/kcplane/kcp/server/virtual/stream"
 )
 
-// serveTunnel keeps the tunnel of the cluster open until ctx ends. Through it, the fleet reads pods and connects to them, in the namespaces
-// of assignments only.
+// serveTunnel keeps the tunnel of the cluster open until ctx ends. Through it, the fleet reads and deletes pods and connects to them, in
+// the namespaces of assignments only.
 func (s *syncer) serveTunnel(ctx context.Context) {
 	handler, err := s.podHandler()
 	if err != nil {
@@ -75,6 +75,9 @@ func (s *syncer) podHandler() (http.Handler, error) {
 				Rewrite: func(out *httputil.ProxyRequest) {
 					out.Out.URL = &url.URL{Scheme: host.Scheme, Host: host.Host, Path: to, RawQuery: r.URL.RawQuery}
 					out.Out.Host, out.Out.Header = "", stream.Header(out.Out.Header)
+					if r.Method == http.MethodDelete {
+						out.Out.Header.Set("Content-Type", "application/json") // of its options
+					}
 				},
 				ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 					fail(w, apierrors.NewServiceUnavailable(err.Error()))
@@ -86,6 +89,7 @@ func (s *syncer) podHandler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /assignments/{assignment}/api/v1/pods", forward(plain))
 	mux.HandleFunc("GET /assignments/{assignment}/api/v1/pods/{pod}", forward(plain))
+	mux.HandleFunc("DELETE /assignments/{assignment}/api/v1/pods/{pod}", forward(plain))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		mux.HandleFunc(method+" /assignments/{assignment}/api/v1/pods/{pod}/{subresource}", forward(upgrading))
 	}

@@ -82,7 +82,7 @@ func (p *Pods) sources(ctx context.Context, workspace, namespace string) ([]sour
 
 // objects are the pods of one namespace of a workspace, or of all. It implements resources.Objects.
 type objects struct {
-	resources.Objects // only for the methods that change objects, which are never called because pods are read-only
+	resources.Objects // only for the methods that change objects, which are never called: serveDelete deletes pods
 
 	*Pods
 	workspace, namespace string
@@ -92,7 +92,7 @@ type objects struct {
 func unreachable(s source, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err),
-		apierrors.IsTooManyRequests(err):
+		apierrors.IsTooManyRequests(err), apierrors.IsConflict(err):
 		return err
 	case apierrors.IsForbidden(err):
 		err = errors.New("its agent has no permission: apply the manifest of kubectl kcp fleet join again")

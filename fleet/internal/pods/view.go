@@ -72,7 +72,7 @@ type view struct {
 	target logicalcluster.Cluster
 }
 
-// Authorize allows everything to kcp, and nothing to others. The pods are read-only, and connections to them are authorized in their
+// Authorize allows everything to kcp, and nothing to others. Deletions of pods and connections to them are authorized in their
 // workspace.
 func (v view) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.GetUser() == nil || a.GetUser().GetName() != reader {
@@ -88,9 +88,15 @@ func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(logicalcluster.WithName(r.Context(), v.target.Name))
-	if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Subresource != "" {
-		v.stream(w, r, info)
-		return
+	if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+		switch {
+		case info.Subresource != "":
+			v.stream(w, r, info)
+			return
+		case info.Verb == "delete":
+			v.serveDelete(w, r, info)
+			return
+		}
 	}
 	v.handler.ServeHTTP(w, r)
 }

@@ -75,6 +75,7 @@ func TestPods(t *testing.T) {
 		{"OnlyKcpReadsPodsAtTheController", f.guardsPods},
 		{"AnAgentOpensOnlyItsOwnTunnel", f.guardsTunnels},
 		{"TheAgentConnectsOnlyToPodsInItsNamespaces", f.limitsConnections},
+		{"TheAgentDeletesOnlyPodsInItsNamespaces", f.limitsDeletions},
 	})
 }
 
@@ -91,6 +92,8 @@ func (f *fleet) testPods(t *testing.T, w, other *kcptest.Cluster, more []podTest
 		{"CommandsAndPortsOfPodsAreReached", f.connects},
 		{"PodsOfOtherWorkspacesAreNotReached", f.isolatesPods},
 		{"RolesOfTheWorkspaceDecideWhoConnects", f.authorizesConnections},
+		{"RolesAndPoliciesOfTheWorkspaceDecideWhoDeletesPods", f.deletesPods},
+		{"PodsAreDeletedOnlyIfTheProviderAllowsIt", f.deletesOnlyWithConsent},
 	}, more, []podTest{{"AClusterWithoutItsAgentIsNamed", f.losesTunnel}}) {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w, other) })
 	}
@@ -204,7 +207,7 @@ func (f *fleet) isolatesPods(t *testing.T, w, other *kcptest.Cluster) {
 		"namespaces/default/pods/..%2f..%2f" + w.Name + "-default%2fpods%2fweb-1/log", "namespaces/default/pods/web-1/exec?command=id&stdout=true",
 		"namespaces/default/pods/web-1/log/..", "namespaces/default/pods/web-1/proxy/",
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			code, body := other.Raw(t, kcptest.Masters, method, "/clusters/"+other.Name+"/api/v1/"+path, nil, "")
 			if code < 400 || strings.Contains(string(body), "a line of") {
 				t.Errorf("%s %s: got %d %s", method, path, code, body)
@@ -248,15 +251,21 @@ func (f *fleet) authorizesConnections(t *testing.T, w, _ *kcptest.Cluster) {
 	refused(http.MethodGet, "exec?command=id&stdout=true", upgrade) // requires create
 }
 
-// request sends a request to the controller.
+// request sends a GET request to the controller.
 func (f *fleet) request(t *testing.T, config rest.Config, path string, header http.Header) (int, string) {
+	t.Helper()
+	return f.send(t, http.MethodGet, config, path, header)
+}
+
+// send sends a request to the controller.
+func (f *fleet) send(t *testing.T, method string, config rest.Config, path string, header http.Header) (int, string) {
 	t.Helper()
 	config.Host, config.CAFile, config.NextProtos = f.url, f.caFile(), []string{"http/1.1"}
 	client, err := rest.HTTPClientFor(&config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+path, nil)
+	r, err := http.NewRequestWithContext(t.Context(), method, f.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,9 +298,11 @@ func (f *fleet) certificate(t *testing.T) rest.Config {
 func (f *fleet) guardsPods(t *testing.T, w, _ *kcptest.Cluster) {
 	for who, config := range map[string]rest.Config{"an anonymous user": {}, "an agent": f.certificate(t), "an administrator": {BearerToken: kcptest.Masters.Token}} {
 		for _, path := range []string{"/pods", "/namespaces/default/pods/web-1", "/namespaces/default/pods/web-1/log"} {
-			code, body := f.request(t, config, "/services/fleet-pods/clusters/"+w.Name+"/api/v1"+path, http.Header{})
-			if code != http.StatusForbidden && code != http.StatusUnauthorized {
-				t.Errorf("%s reads %s: %d %s", who, path, code, body)
+			for _, method := range []string{http.MethodGet, http.MethodDelete} {
+				code, body := f.send(t, method, config, "/services/fleet-pods/clusters/"+w.Name+"/api/v1"+path, http.Header{})
+				if code != http.StatusForbidden && code != http.StatusUnauthorized {
+					t.Errorf("%s: %s %s: %d %s", who, method, path, code, body)
+				}
 			}
 		}
 	}
