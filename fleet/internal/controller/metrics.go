@@ -14,8 +14,8 @@ import (
 var (
 	clustersMetric = metrics.NewDesc("kcp_fleet_clusters", "Number of attached clusters, by whether they are ready.",
 		[]string{"ready"}, nil, metrics.ALPHA, "")
-	assignmentsMetric = metrics.NewDesc("kcp_fleet_assignments", "Number of namespaces on clusters, by phase. Pending: the agent has not seen it.",
-		[]string{"phase"}, nil, metrics.ALPHA, "")
+	assignmentsMetric = metrics.NewDesc("kcp_fleet_assignments",
+		"Number of namespaces on clusters, by phase. Pending: the agent has not seen it.", []string{"phase"}, nil, metrics.ALPHA, "")
 	waitingMetric = metrics.NewDesc("kcp_fleet_waiting_moves", "Number of namespaces that wait for their turn to move to another cluster.",
 		nil, nil, metrics.ALPHA, "")
 	tunnelsMetric = metrics.NewDesc("kcp_fleet_tunnels", "Number of clusters whose agent is connected for reading pods.",

@@ -123,7 +123,8 @@ func deleteOptions(r *http.Request, most int64) (*metav1.DeleteOptions, error) {
 			return nil, failed
 		}
 		kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-		_, _, err = metainternalversionscheme.Codecs.DecoderToVersion(serializer.Serializer, metav1.SchemeGroupVersion).Decode(body, &kind, options)
+		decoder := metainternalversionscheme.Codecs.DecoderToVersion(serializer.Serializer, metav1.SchemeGroupVersion)
+		_, _, err = decoder.Decode(body, &kind, options)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
