@@ -35,11 +35,8 @@ func startLearner(t *testing.T) (voter, learner string) {
 	}
 	config.ClusterState = embed.ClusterStateFlagExisting
 	for _, member := range added.Members {
-		name := member.Name
-		if name == "" {
-			name = config.Name
-		} else {
-			config.InitialCluster = name + "=" + member.PeerURLs[0] + ","
+		if member.Name != "" { // the other one
+			config.InitialCluster = member.Name + "=" + member.PeerURLs[0] + ","
 		}
 	}
 	config.InitialCluster += config.Name + "=" + config.AdvertisePeerUrls[0].String()
