@@ -36,9 +36,9 @@ var (
 	selector = wide(text("Selector", ".spec.selector.matchLabels"))
 )
 
-// builtInColumns are columns of types that API servers have compiled in. They compute their columns, and do not publish paths. These are the
-// ones that come closest and consist of a path each: no sums, no texts of several fields, and of a list only the first item. The age is
-// added to each.
+// builtInColumns are columns of types that API servers have compiled in. They compute their columns, and do not publish paths. These are
+// the ones that come closest and consist of a path each: no sums, no texts of several fields, and of a list only the first item. The age
+// is added to each.
 var builtInColumns = map[schema.GroupVersionResource][]column{
 	apps("deployments"):  slices.Concat([]column{ready, desired, upToDate, available}, containers, []column{selector}),
 	apps("replicasets"):  slices.Concat([]column{desired, current, ready}, containers, []column{selector}),
