@@ -173,7 +173,7 @@ test: unit e2e-server e2e-sharded-chosen e2e-abuse ## Run all tests except those
 
 .PHONY: unit
 unit: ## Run the unit tests.
-	$(TEST) $$($(GO) list ./cli/... ./fleet/... ./internal/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
+	$(TEST) -timeout=20m $$($(GO) list ./cli/... ./fleet/... ./internal/... ./operator/... ./server/... ./test/host/... ./test/definitions ./test/sharded/... | grep -v /e2e)
 	for library in $(LIBRARIES); do (cd $$library && $(TEST) $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(TEST) ./...
 	cd test/argocd && $(TEST) ./...
