@@ -40,6 +40,7 @@ type Definition struct {
 	system     bool
 	compiled   func() (http.Handler, error)
 	informer   *capturingInformer
+	admitted   admitted
 }
 
 // sharing is the part of a definition that depends on its export; empty for other definitions.

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	names "k8s.io/apimachinery/pkg/api/validate/content"
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -27,13 +30,28 @@ import (
 // This file deletes objects of virtual resources, if their provider allows it in the endpoint slice. Upstream's handler cannot: it marks
 // objects that have finalizers, or a time to end, with an update, which is what the virtual workspace of the provider does itself.
 
-// isDeletion reports whether a request deletes one object.
+// isDeletion reports whether a request deletes objects.
 func isDeletion(info *request.RequestInfo) bool {
-	return info.Verb == "delete" && info.Subresource == ""
+	return (info.Verb == "delete" || info.Verb == "deletecollection") && info.Subresource == ""
+}
+
+// anyForm accepts requests for metadata or tables. A deletion returns a Status in all forms, as in Kubernetes.
+type anyForm struct {
+	negotiation.EndpointRestrictions
+}
+
+// AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
+func (anyForm) AllowsMediaTypeTransform(_, _ string, kind *schema.GroupVersionKind) bool {
+	return kind == nil || (kind.Group == metav1.GroupName && (kind.Kind == "PartialObjectMetadata" || kind.Kind == "Table"))
 }
 
 // delete deletes an object at the virtual workspace of its provider. The request was authorized in the cluster of its context.
 func (h *Handler) delete(w http.ResponseWriter, r *http.Request, d *Definition, info *request.RequestInfo) {
+	form := anyForm{negotiation.DefaultEndpointRestrictions}
+	if _, _, err := negotiation.NegotiateOutputMediaType(r, apiextensionsapiserver.Codecs, form); err != nil {
+		fail(w, r, err)
+		return
+	}
 	deleted, err := h.deleteElsewhere(r, d, info)
 	if err != nil {
 		fail(w, r, err)
@@ -42,14 +60,14 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, d *Definition, 
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Name: info.Name, Group: info.APIGroup, Kind: info.Resource, UID: deleted.GetUID(),
 	}}
-	responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions,
-		schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, status, false)
+	responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, form, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, status,
+		false)
 }
 
 // deleteElsewhere is delete without the response. It returns the object as it was.
 func (h *Handler) deleteElsewhere(r *http.Request, d *Definition, info *request.RequestInfo) (*unstructured.Unstructured, error) {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	slice, ok := h.config.Cached.EndpointSlice(d.shownBy.Cluster, d.shownBy.Name, resource)
+	_, ok := h.config.Cached.EndpointSlice(d.shownBy.Cluster, d.shownBy.Name, resource)
 	if _, inView := viewFrom(r.Context()); !ok || inView || h.config.Endpoints == nil {
 		return nil, readOnly(resource, info.Verb)
 	}
@@ -60,20 +78,15 @@ func (h *Handler) deleteElsewhere(r *http.Request, d *Definition, info *request.
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	allowed, err := h.config.Endpoints.Deletes(r.Context(), d.shownBy.Cluster, slice)
-	if err != nil {
-		return nil, unavailable(d, err)
-	}
-	if !allowed {
-		return nil, readOnly(resource, info.Verb)
-	}
 	o, err := h.origin(r.Context(), d)
 	if err != nil {
 		return nil, err
 	}
-	namespaced := d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped
-	if o.elsewhere == nil || o.version.Version != info.APIVersion || namespaced != (info.Namespace != "") {
-		return nil, apierrors.NewNotFound(resource, info.Name)
+	if o.elsewhere == nil || !o.elsewhere.deletes {
+		return nil, readOnly(resource, info.Verb)
+	}
+	if err := deletable(d, info); err != nil {
+		return nil, err
 	}
 	objects, err := h.config.Endpoints.Objects(o.elsewhere.url, o.version.WithResource(info.Resource))
 	if err != nil {
@@ -82,10 +95,29 @@ func (h *Handler) deleteElsewhere(r *http.Request, d *Definition, info *request.
 	return h.deleteAdmitted(r, d, info, objects(info.Namespace))
 }
 
+// deletable returns an error if a request cannot name an object of a definition.
+func deletable(d *Definition, info *request.RequestInfo) error {
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	if info.Verb == "deletecollection" {
+		err := apierrors.NewMethodNotSupported(resource, info.Verb)
+		err.ErrStatus.Message = fmt.Sprintf("%s: deletecollection is not supported here: delete the objects one by one", resource)
+		return err
+	}
+	for _, part := range []string{info.Namespace, info.Name} {
+		if errs := names.IsPathSegmentName(part); len(errs) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("%s: invalid name %q: %s", resource, part, strings.Join(errs, ", ")))
+		}
+	}
+	if !d.Serves(info.APIVersion) || !d.Reaches(info.Namespace) {
+		return apierrors.NewNotFound(resource, info.Name)
+	}
+	return nil
+}
+
 // deleteAdmitted deletes an object if the policies of the cluster of a request allow it.
 func (h *Handler) deleteAdmitted(r *http.Request, d *Definition, info *request.RequestInfo, objects Objects) (*unstructured.Unstructured,
 	error) {
-	options, err := deleteOptions(r, h.config.MaxRequestBodyBytes)
+	options, err := deleteOptions(r, info, h.config.MaxRequestBodyBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -93,20 +125,39 @@ func (h *Handler) deleteAdmitted(r *http.Request, d *Definition, info *request.R
 	if err != nil {
 		return nil, err
 	}
+	if err := met(options.Preconditions, info, existing); err != nil {
+		return nil, err
+	}
 	if err := h.admitDeletion(r, d, info, existing, options); err != nil {
 		return nil, err
 	}
-	if options.Preconditions == nil {
-		options.Preconditions = &metav1.Preconditions{}
+	passed := *options
+	passed.TypeMeta = metav1.TypeMeta{}
+	passed.Preconditions = &metav1.Preconditions{UID: ptr.To(existing.GetUID())} // another object of the same name was not admitted
+	if p := options.Preconditions; p != nil {
+		passed.Preconditions.ResourceVersion = p.ResourceVersion
 	}
-	if options.Preconditions.UID == nil {
-		options.Preconditions.UID = ptr.To(existing.GetUID()) // another object of the same name was not admitted
-	}
-	return existing, objects.Delete(r.Context(), info.Name, *options)
+	return existing, objects.Delete(r.Context(), info.Name, passed)
 }
 
-// deleteOptions returns the options in the body of a request, or in its query if it has none.
-func deleteOptions(r *http.Request, most int64) (*metav1.DeleteOptions, error) {
+// met returns an error if an object does not have the UID or the version that a request requires.
+func met(p *metav1.Preconditions, info *request.RequestInfo, existing *unstructured.Unstructured) error {
+	var err error
+	if p != nil && p.UID != nil && *p.UID != existing.GetUID() {
+		err = fmt.Errorf("the UID in the precondition is %s, and the UID of the object is %s", *p.UID, existing.GetUID())
+	}
+	if p != nil && p.ResourceVersion != nil && *p.ResourceVersion != existing.GetResourceVersion() {
+		err = fmt.Errorf("the resourceVersion in the precondition is %s, and that of the object is %s", *p.ResourceVersion,
+			existing.GetResourceVersion())
+	}
+	if err != nil {
+		return apierrors.NewConflict(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, err)
+	}
+	return nil
+}
+
+// deleteOptions returns the options in the body of a request, or in its query if it has none. Those in the body are in the audit event.
+func deleteOptions(r *http.Request, info *request.RequestInfo, most int64) (*metav1.DeleteOptions, error) {
 	options := &metav1.DeleteOptions{}
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
 	if large := (&http.MaxBytesError{}); errors.As(err, &large) {
@@ -118,25 +169,45 @@ func deleteOptions(r *http.Request, most int64) (*metav1.DeleteOptions, error) {
 	if len(body) == 0 {
 		err = metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options)
 	} else {
-		serializer, failed := negotiation.NegotiateInputSerializer(r, false, metainternalversionscheme.Codecs)
-		if failed != nil {
-			return nil, failed
-		}
-		kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-		decoder := metainternalversionscheme.Codecs.DecoderToVersion(serializer.Serializer, metav1.SchemeGroupVersion)
-		_, _, err = decoder.Decode(body, &kind, options)
+		err = decodeDeleteOptions(r, info, body, options)
+	}
+	if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) {
+		err = apierrors.NewBadRequest(err.Error())
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
+	options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil // it concerns the storage, which only the provider knows
 	if errs := validation.ValidateDeleteOptions(options); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
-	options.TypeMeta = metav1.TypeMeta{}
+	options.SetGroupVersionKind(deleteOptionsKind)
 	return options, nil
 }
 
-// admitDeletion applies the policies and webhooks of the cluster of a request.
+var deleteOptionsKind = metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+
+// decodeDeleteOptions decodes the body of a request.
+func decodeDeleteOptions(r *http.Request, info *request.RequestInfo, body []byte, options *metav1.DeleteOptions) error {
+	codecs := metainternalversionscheme.Codecs
+	serializer, err := negotiation.NegotiateInputSerializer(r, false, codecs)
+	if err != nil {
+		return err
+	}
+	decoder := codecs.DecoderToVersion(serializer.Serializer, metav1.SchemeGroupVersion)
+	decoded, kind, err := decoder.Decode(body, &deleteOptionsKind, options)
+	if err != nil {
+		return err
+	}
+	if decoded != options {
+		return apierrors.NewBadRequest(fmt.Sprintf("the body has the kind %s, want DeleteOptions", kind.Kind))
+	}
+	version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	audit.LogRequestObject(r.Context(), options, kind.GroupVersion(), version.WithResource(info.Resource), "", codecs)
+	return nil
+}
+
+// admitDeletion applies the policies and webhooks of the cluster of a request. They see the object in the version of the request.
 func (h *Handler) admitDeletion(r *http.Request, d *Definition, info *request.RequestInfo, existing *unstructured.Unstructured,
 	options *metav1.DeleteOptions) error {
 	if h.config.Admission == nil || !h.config.Admission.Handles(admission.Delete) {
@@ -144,16 +215,16 @@ func (h *Handler) admitDeletion(r *http.Request, d *Definition, info *request.Re
 	}
 	who, _ := request.UserFrom(r.Context())
 	version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-	attributes := admission.NewAttributesRecord(nil, existing, version.WithKind(d.CRD.Spec.Names.Kind), info.Namespace, info.Name,
-		version.WithResource(info.Resource), "", admission.Delete, options, dryrun.IsDryRun(options.DryRun), who)
-	scheme := admission.NewObjectInterfacesFromScheme(apiextensionsapiserver.Scheme)
-	if mutator, ok := h.config.Admission.(admission.MutationInterface); ok {
-		if err := mutator.Admit(r.Context(), attributes, scheme); err != nil {
-			return err
+	old := runtime.Object(existing)
+	if existing.GroupVersionKind().GroupVersion() != version {
+		objects, err := h.admissionObjects(d)
+		if err == nil {
+			old, err = objects.GetObjectConvertor().ConvertToVersion(existing, version)
+		}
+		if err != nil {
+			return apierrors.NewInternalError(fmt.Errorf("converting %s %s to version %s: %w", info.Resource, info.Name, info.APIVersion, err))
 		}
 	}
-	if validator, ok := h.config.Admission.(admission.ValidationInterface); ok {
-		return validator.Validate(r.Context(), attributes, scheme)
-	}
-	return nil
+	return h.admit(r.Context(), d, admission.NewAttributesRecord(nil, old, version.WithKind(d.CRD.Spec.Names.Kind), info.Namespace, info.Name,
+		version.WithResource(info.Resource), "", admission.Delete, options, dryrun.IsDryRun(options.DryRun), who))
 }

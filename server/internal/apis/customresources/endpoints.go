@@ -19,9 +19,8 @@ import (
 
 // Endpoints resolves endpoint slices in the cluster of a provider to virtual workspaces.
 type Endpoints interface {
-	URL(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (*url.URL, error)
-	// Deletes reports whether consumers may delete objects in the virtual workspace of a slice.
-	Deletes(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (bool, error)
+	// URL returns that of the virtual workspace of a slice, and whether consumers may delete objects there.
+	URL(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (at *url.URL, deletes bool, err error)
 	// Changed returns a channel that is closed when a slice changes.
 	Changed(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (<-chan struct{}, error)
 	// Options store the objects of a resource in the virtual workspace, in the logical cluster of each context.
@@ -48,6 +47,8 @@ func (h *Handler) IsVirtual(cluster logicalcluster.Name, resource schema.GroupRe
 type elsewhere struct {
 	slice corev1.TypedLocalObjectReference
 	url   *url.URL
+	// deletes reports whether consumers may delete objects.
+	deletes bool
 }
 
 func (e *elsewhere) same(other *elsewhere) bool {
@@ -57,11 +58,11 @@ func (e *elsewhere) same(other *elsewhere) bool {
 // originElsewhere is origin for resources whose storage is an endpoint slice. The virtual workspace serves the objects in the version
 // that would otherwise be the storage version.
 func (h *Handler) originElsewhere(ctx context.Context, d *Definition, slice corev1.TypedLocalObjectReference) (origin, error) {
-	at, err := h.config.Endpoints.URL(ctx, d.shownBy.Cluster, slice)
+	at, deletes, err := h.config.Endpoints.URL(ctx, d.shownBy.Cluster, slice)
 	if err != nil {
 		return origin{}, unavailable(d, err)
 	}
-	o := origin{definition: d, selector: labels.Everything(), elsewhere: &elsewhere{slice, at}}
+	o := origin{definition: d, selector: labels.Everything(), elsewhere: &elsewhere{slice, at, deletes}}
 	for _, v := range d.CRD.Spec.Versions {
 		if v.Storage {
 			o.version = schema.GroupVersion{Group: d.CRD.Spec.Group, Version: v.Name}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	names "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -120,15 +119,14 @@ func (h *Handler) admitConnection(r *http.Request, d *Definition, info *request.
 			return err
 		}
 	}
-	validator, ok := h.config.Admission.(admission.ValidationInterface)
-	if !ok || !h.config.Admission.Handles(admission.Connect) || (!upgrades && info.Verb != "create") {
+	if !upgrades && info.Verb != "create" {
 		return nil
 	}
 	who, _ := request.UserFrom(r.Context())
 	version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 	attributes := admission.NewAttributesRecord(nil, nil, version.WithKind(d.CRD.Spec.Names.Kind), info.Namespace, info.Name,
 		version.WithResource(info.Resource), info.Subresource, admission.Connect, nil, false, who)
-	return validator.Validate(r.Context(), attributes, admission.NewObjectInterfacesFromScheme(apiextensionsapiserver.Scheme))
+	return h.admit(r.Context(), d, attributes)
 }
 
 // creating are the attributes of a request with the verb create.

@@ -76,8 +76,7 @@ func (c connections) Validate(_ context.Context, a admission.Attributes, _ admis
 }
 
 func TestAnUpgradedConnectionRequiresThePermissionToCreate(t *testing.T) {
-	d := &Definition{CRD: &apiextensionsv1.CustomResourceDefinition{}}
-	allowed := ""
+	d, allowed := podDefinition(), ""
 	h := &Handler{config: Config{Admission: connections{refused: "attach"}, Authorizer: authorizer.AuthorizerFunc(
 		func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetVerb()+" "+a.GetResource()+"/"+a.GetSubresource() == allowed && a.GetUser().GetName() == "jane" {

@@ -59,7 +59,7 @@ func TestASliceOnAnotherShardIsResolvedWithOneQuestion(t *testing.T) {
 		return Answer{Version: "1", Endpoints: all(notes + "/elsewhere")}, nil
 	})
 	for range 3 {
-		if u, err := e.URL(t.Context(), "library", slice); err != nil || u.Path != "/services/notes/elsewhere" {
+		if u, _, err := e.URL(t.Context(), "library", slice); err != nil || u.Path != "/services/notes/elsewhere" {
 			t.Errorf("got %v, %v", u, err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestTheQuestionForASliceTakesNoSeat(t *testing.T) {
 	})
 	fairqueuetest.WhileOthersWait(t, func(ctx context.Context, seated <-chan struct{}) {
 		until = seated
-		if _, err := e.URL(ctx, "library", slice); err != nil {
+		if _, _, err := e.URL(ctx, "library", slice); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,7 +87,7 @@ func TestTheQuestionForASliceTakesNoSeat(t *testing.T) {
 
 func TestWorkspacesWithoutAnAllowedURLCauseNoQuestions(t *testing.T) {
 	e, asked := shared(t, notes, func(Question) (Answer, error) { return Answer{Version: "1", Endpoints: all(notes)}, nil })
-	if u, err := e.URL(t.Context(), "thief", slice); err == nil {
+	if u, _, err := e.URL(t.Context(), "thief", slice); err == nil {
 		t.Errorf("it resolves to %s", u)
 	}
 	if *asked != 0 {
@@ -108,7 +108,7 @@ func TestAnswersOfAnotherShardAreNotTrustedWithOtherURLs(t *testing.T) {
 	} {
 		e, asked := shared(t, notes, func(Question) (Answer, error) { return test.answer, test.err })
 		for range 2 {
-			if u, err := e.URL(t.Context(), "library", slice); err == nil || !strings.Contains(err.Error(), test.want) {
+			if u, _, err := e.URL(t.Context(), "library", slice); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s: got %v, %v", name, u, err)
 			}
 		}
@@ -197,7 +197,7 @@ func TestLargeAnswersOfAnotherShardAreRefused(t *testing.T) {
 		"bytes, and 32768":         {Version: strings.Repeat("1", maxAnswerBytes)},
 	} {
 		e, _ := shared(t, notes, func(Question) (Answer, error) { return answer, nil })
-		if _, err := e.URL(t.Context(), "library", slice); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := e.URL(t.Context(), "library", slice); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 		if len(e.answers.Keys()) != 0 {
@@ -257,7 +257,7 @@ func TestAnErrorOfTheKindsIsNotAnInvalidReference(t *testing.T) {
 	e, _ := shared(t, notes, nil)
 	e.config.Elsewhere = nil
 	e.config.RESTMapper = func(context.Context) (meta.RESTMapper, error) { return nil, errors.New("not read yet") }
-	if _, err := e.URL(t.Context(), "library", slice); err == nil || err.Error() != "not read yet" {
+	if _, _, err := e.URL(t.Context(), "library", slice); err == nil || err.Error() != "not read yet" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -272,7 +272,7 @@ func TestARequestThatEndsDoesNotEndTheQuestionOfOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := e.URL(ctx, "library", slice)
+		_, _, err := e.URL(ctx, "library", slice)
 		ended <- err
 	}()
 	<-began
@@ -281,7 +281,7 @@ func TestARequestThatEndsDoesNotEndTheQuestionOfOthers(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	close(proceed)
-	if _, err := e.URL(t.Context(), "library", slice); err != nil || *asked != 1 {
+	if _, _, err := e.URL(t.Context(), "library", slice); err != nil || *asked != 1 {
 		t.Errorf("%d questions, %v", *asked, err)
 	}
 }

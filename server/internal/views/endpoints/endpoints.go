@@ -107,17 +107,12 @@ func (i invalidReference) Error() string {
 	return fmt.Sprintf("its virtual storage refers to kind %s, but no stored cluster-scoped resource has this kind", string(i))
 }
 
-// URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider. The error is for
-// consumers: it contains nothing from the slice.
-func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
+// URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider, and whether consumers may delete objects
+// there. The error is for consumers: it contains nothing from the slice.
+func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (at *url.URL,
+	deletes bool, err error) {
 	found, err := e.target(ctx, cluster, reference)
-	return found.URL, err
-}
-
-// Deletes reports whether consumers may delete objects in the virtual workspace of an endpoint slice.
-func (e *Endpoints) Deletes(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (bool, error) {
-	found, err := e.target(ctx, cluster, reference)
-	return found.deletes, err
+	return found.URL, found.deletes, err
 }
 
 func (e *Endpoints) target(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (target, error) {

@@ -184,7 +184,7 @@ func TestAURLIsAllowedOnlyForItsWorkspace(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	e := newEndpoints(t, server, server.URL+"/services/books/of/ada")
-	if u, err := e.URL(t.Context(), "library", slice); err != nil || u.Path != "/services/books/of/ada" {
+	if u, _, err := e.URL(t.Context(), "library", slice); err != nil || u.Path != "/services/books/of/ada" {
 		t.Errorf("got %v, %v", u, err)
 	}
 	for name, test := range map[string]struct {
@@ -196,7 +196,7 @@ func TestAURLIsAllowedOnlyForItsWorkspace(t *testing.T) {
 		"another slice":                  {"library", corev1.TypedLocalObjectReference{APIGroup: slice.APIGroup, Kind: slice.Kind, Name: "none"}},
 		"another kind":                   {"library", corev1.TypedLocalObjectReference{APIGroup: slice.APIGroup, Kind: "Secret", Name: "books"}},
 	} {
-		if u, err := e.URL(t.Context(), test.cluster, test.reference); err == nil {
+		if u, _, err := e.URL(t.Context(), test.cluster, test.reference); err == nil {
 			t.Errorf("%s resolves to %s", name, u)
 		} else if strings.Contains(err.Error(), server.URL) {
 			t.Errorf("%s: consumers get %q", name, err)
@@ -213,7 +213,7 @@ func TestARequestForwardsNoCredentialsOrIdentity(t *testing.T) {
 	}))
 	defer server.Close()
 	e := newEndpoints(t, server, server.URL+"/services/books")
-	at, err := e.URL(t.Context(), "library", slice)
+	at, _, err := e.URL(t.Context(), "library", slice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestMisbehavingVirtualWorkspacesAreErrors(t *testing.T) {
 	defer server.Close()
 	for what := range answers {
 		e := newEndpoints(t, server, server.URL+"/services/books/"+what)
-		u, err := e.URL(t.Context(), "library", slice)
+		u, _, err := e.URL(t.Context(), "library", slice)
 		if err != nil {
 			t.Fatal(err)
 		}
