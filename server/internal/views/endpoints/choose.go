@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -52,13 +53,26 @@ func (a Allowed) permits(u *url.URL) bool {
 
 // endpoint is an entry in the status of an endpoint slice.
 type endpoint struct {
-	URL string `json:"url"`
-	// Verbs are what consumers may do besides reading; "delete" is the only one.
-	Verbs  []string `json:"verbs,omitempty"`
+	URL    string `json:"url"`
+	Verbs  verbs  `json:"verbs,omitempty"`
 	Shards *struct {
 		MatchAll bool                  `json:"matchAll"`
 		Selector *metav1.LabelSelector `json:"selector"`
 	} `json:"shards"`
+}
+
+// verbs are what consumers may do besides reading; "delete" is the only one. The slices of providers may have a field of this name for
+// something else: all but a list of strings means no verbs.
+type verbs []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *verbs) UnmarshalJSON(data []byte) error {
+	var list []string
+	if json.Unmarshal(data, &list) != nil {
+		list = nil
+	}
+	*v = list
+	return nil
 }
 
 func (e endpoint) deletes() bool { return slices.Contains(e.Verbs, "delete") }

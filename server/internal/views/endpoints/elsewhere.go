@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -72,6 +71,8 @@ type Answer struct {
 	Endpoints []endpoint `json:"endpoints,omitempty"`
 	// Invalid means that the reference cannot name an endpoint slice, because of its kind.
 	Invalid bool `json:"invalid,omitempty"`
+	// Malformed is why the status of the slice cannot be decoded. It contains nothing from the slice but types.
+	Malformed string `json:"malformed,omitempty"`
 }
 
 // Slice answers a question of another shard about a logical cluster of this shard. It returns only slices that an export there refers to.
@@ -110,15 +111,21 @@ func (e *Endpoints) stored(ctx context.Context, q Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	answer := Answer{Version: string(obj.GetUID()) + "/" + obj.GetResourceVersion()}
 	var status struct {
 		Endpoints []endpoint `json:"endpoints"`
 	}
-	content, _, err := unstructured.NestedMap(obj.Object, "status")
-	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status) != nil {
-		return Answer{}, nil
+	content, isObject := obj.Object["status"].(map[string]any)
+	if _, exists := obj.Object["status"]; exists && !isObject {
+		answer.Malformed = "it is not an object"
+		return answer, nil
 	}
-	used := status.Endpoints[:min(len(status.Endpoints), maxEndpoints)]
-	return Answer{Version: string(obj.GetUID()) + "/" + obj.GetResourceVersion(), Endpoints: used}, nil
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status); err != nil {
+		answer.Malformed = err.Error()
+		return answer, nil
+	}
+	answer.Endpoints = status.Endpoints[:min(len(status.Endpoints), maxEndpoints)]
+	return answer, nil
 }
 
 // read returns an endpoint slice, also one on another shard. The error is for consumers.
@@ -135,6 +142,9 @@ func (e *Endpoints) read(ctx context.Context, q Question) (Answer, error) {
 	}
 	if answer.Invalid {
 		err = invalidReference(q.Slice.Kind)
+	}
+	if err == nil && answer.Malformed != "" {
+		err = fmt.Errorf("the status of its virtual storage, %s %s, cannot be decoded: %s", q.Slice.Kind, q.Slice.Name, answer.Malformed)
 	}
 	return answer, err
 }

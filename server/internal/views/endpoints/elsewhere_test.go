@@ -104,6 +104,7 @@ func TestAnswersOfAnotherShardAreNotTrustedWithOtherURLs(t *testing.T) {
 		"another URL":    {answer: Answer{Version: "1", Endpoints: all("https://internal.example.org/services/notes")}, want: "no URL that an administrator"},
 		"no such slice":  {want: "does not exist"},
 		"another kind":   {answer: Answer{Invalid: true}, want: "refers to kind Slice, but no stored"},
+		"another form":   {answer: Answer{Version: "1", Malformed: "no list"}, want: "cannot be decoded: no list"},
 		"does not reply": {err: errors.New("cut"), want: "asking shard other for Slice books of the provider: cut: retry the request"},
 	} {
 		e, asked := shared(t, notes, func(Question) (Answer, error) { return test.answer, test.err })

@@ -366,3 +366,53 @@ func TestADeletionHasItsOptionsAndNoIdentityOfTheUser(t *testing.T) {
 		}
 	}
 }
+
+func TestASliceMayHaveVerbsOfAnotherForm(t *testing.T) {
+	for _, test := range []struct {
+		verbs any
+		want  bool
+	}{
+		{nil, false}, {"delete", false}, {[]any{"delete"}, true}, {[]any{"delete", int64(1)}, false}, {map[string]any{"delete": true}, false},
+		{[]any{map[string]any{"name": "delete"}}, false},
+	} {
+		e, u := endpointsOf(t, map[string]any{"endpoints": []any{map[string]any{"url": notes, "verbs": test.verbs}}})
+		if at, deletes, err := e.URL(t.Context(), "library", slice); err != nil || at.String() != u || deletes != test.want {
+			t.Errorf("with the verbs %v: got %v, %t, %v", test.verbs, at, deletes, err)
+		}
+	}
+}
+
+func TestConsumersGetTheCauseIfTheStatusOfASliceHasAnotherForm(t *testing.T) {
+	for _, status := range []any{"a secret", map[string]any{"endpoints": "a secret"},
+		map[string]any{"endpoints": []any{map[string]any{"url": map[string]any{"a": "secret"}}}}} {
+		e, _ := endpointsOf(t, status)
+		_, _, err := e.URL(t.Context(), "library", slice)
+		if err == nil || !strings.Contains(err.Error(), "the status of its virtual storage, Slice books, cannot be decoded: ") ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("with the status %v: got %v", status, err)
+		}
+	}
+}
+
+// endpointsOf returns Endpoints of a slice with a status, and the URL that is allowed.
+func endpointsOf(t *testing.T, status any) (*Endpoints, string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	e := newEndpoints(t, server, notes)
+	allowed, err := ParseAllowed("root:library=" + notes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.config.Allowed = []Allowed{allowed}
+	client := e.config.Dynamic.Resource(sliceResource)
+	stored, err := client.Get(t.Context(), "books", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Object["status"] = status
+	if _, err := client.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return e, notes
+}
