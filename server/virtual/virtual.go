@@ -21,6 +21,10 @@ import (
 // Prefix of the paths of virtual workspaces.
 const Prefix = "/services/"
 
+// CauseDeletionRefused is the cause of a Status with the code 403 of a virtual workspace that is virtual storage: the owner of the object
+// refuses its deletion, and consumers get the message. With other causes, 403 concerns the client certificate of kcp.
+const CauseDeletionRefused metav1.CauseType = "DeletionRefused"
+
 // View is one virtual workspace for one request.
 type View interface {
 	// Authorize decides about a request for this view. ctx has no logical cluster.

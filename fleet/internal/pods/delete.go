@@ -49,7 +49,7 @@ func (o objects) delete(ctx context.Context, name string, options metav1.DeleteO
 	if err != nil {
 		return err
 	}
-	return o.call(ctx, []source{s}, func(ctx context.Context, _ int, client dynamic.ResourceInterface) error {
+	return o.call(ctx, deleted, []source{s}, func(ctx context.Context, _ int, client dynamic.ResourceInterface) error {
 		return client.Delete(ctx, name, options)
 	})
 }

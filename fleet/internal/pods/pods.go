@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
+	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
@@ -88,18 +89,41 @@ type objects struct {
 	workspace, namespace string
 }
 
+// action is what happens to pods in a request.
+type action string
+
+const (
+	read    action = "read"
+	deleted action = "deleted"
+)
+
 // unreachable returns the error for consumers of a request to a source that failed.
-func unreachable(s source, err error) error {
+func unreachable(s source, a action, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err),
 		apierrors.IsTooManyRequests(err), apierrors.IsConflict(err):
 		return err
+	case a == deleted && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && !unauthorized(err):
+		return refused(s, err)
 	case apierrors.IsForbidden(err):
 		err = errors.New("its agent has no permission: apply the manifest of kubectl kcp fleet join again")
 	case errors.Is(err, context.DeadlineExceeded):
 		err = errors.New("its agent does not respond in time")
 	}
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("the pods on cluster %s cannot be read: %v", s.cluster, err))
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("the pods on cluster %s cannot be %s: %v", s.cluster, a, err))
+}
+
+// unauthorized reports whether RBAC of the cluster refused a request of its agent. Policies and webhooks refuse with the same status.
+func unauthorized(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "is forbidden: User ") && strings.Contains(err.Error(), " cannot ")
+}
+
+// refused returns the error for consumers of a deletion that a policy or a webhook of the cluster refuses.
+func refused(s source, err error) error {
+	status := apierrors.NewForbidden(resource.GroupResource(), "", err)
+	status.ErrStatus.Message = fmt.Sprintf("cluster %s refuses the deletion: %v", s.cluster, err)
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: virtual.CauseDeletionRefused, Message: err.Error()}}
+	return status
 }
 
 // client returns a client of a source.
@@ -157,7 +181,8 @@ func shown(u *unstructured.Unstructured, s source) {
 }
 
 // call calls do with a client of each source, several at a time. It returns the first error, and rather one that is not NotFound.
-func (o objects) call(ctx context.Context, all []source, do func(context.Context, int, dynamic.ResourceInterface) error) error {
+func (o objects) call(ctx context.Context, a action, all []source,
+	do func(context.Context, int, dynamic.ResourceInterface) error) error {
 	if len(all) > maxSources {
 		return apierrors.NewBadRequest(fmt.Sprintf("the pods are in more than %d namespaces: name one of them", maxSources))
 	}
@@ -184,7 +209,7 @@ func (o objects) call(ctx context.Context, all []source, do func(context.Context
 				err = do(ctx, i, client)
 			}
 			if err != nil {
-				failed[i] = unreachable(s, err)
+				failed[i] = unreachable(s, a, err)
 			}
 			return nil
 		})
@@ -210,7 +235,7 @@ func (o objects) find(ctx context.Context, name string) (source, *unstructured.U
 		return source{}, nil, missing
 	}
 	found := make([]*unstructured.Unstructured, len(all))
-	err = o.call(ctx, all, func(ctx context.Context, i int, client dynamic.ResourceInterface) (err error) {
+	err = o.call(ctx, read, all, func(ctx context.Context, i int, client dynamic.ResourceInterface) (err error) {
 		found[i], err = client.Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
@@ -266,7 +291,7 @@ func (o objects) List(ctx context.Context, options metav1.ListOptions) (*unstruc
 		return nil, err
 	}
 	lists := make([]*unstructured.UnstructuredList, len(all))
-	if err := o.call(ctx, all, func(ctx context.Context, i int, client dynamic.ResourceInterface) (err error) {
+	if err := o.call(ctx, read, all, func(ctx context.Context, i int, client dynamic.ResourceInterface) (err error) {
 		lists[i], err = client.List(ctx, passed)
 		return err
 	}); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/tunnel"
+	"github.com/kcplane/kcp/server/virtual"
 )
 
 // assigned are the Assignments of two workspaces.
@@ -174,6 +175,42 @@ func TestOnlyTheCertificateOfKcpReadsPods(t *testing.T) {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name, Groups: []string{"system:masters"}}}
 		if got, _, err := (view{}).Authorize(t.Context(), a); got != want || err != nil {
 			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestErrorsOfDeletionsSayWhoRefusesThem(t *testing.T) {
+	for name, test := range map[string]struct {
+		code         int
+		reason, said string
+		want         func(error) bool
+		message      string
+	}{
+		"RBAC": {http.StatusForbidden, "Forbidden", `pods "web" is forbidden: User "agent" cannot delete resource "pods"`,
+			apierrors.IsServiceUnavailable, "the pods on cluster east cannot be deleted: its agent has no permission"},
+		"a policy": {http.StatusUnprocessableEntity, "Invalid", "ValidatingAdmissionPolicy 'keep' denied request", apierrors.IsForbidden,
+			"cluster east refuses the deletion: ValidatingAdmissionPolicy 'keep' denied request"},
+		"a webhook": {http.StatusForbidden, "Forbidden", `admission webhook "keep" denied the request`, apierrors.IsForbidden,
+			`cluster east refuses the deletion: admission webhook "keep" denied the request`},
+		"a failure": {http.StatusInternalServerError, "InternalError", "broken", apierrors.IsServiceUnavailable,
+			"the pods on cluster east cannot be deleted: broken"},
+	} {
+		p := podsOf(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodGet {
+				fmt.Fprint(w, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"elsewhere"}}`)
+				return
+			}
+			w.WriteHeader(test.code)
+			fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`,
+				test.code, test.reason, test.said)
+		})
+		err := objects{Pods: p, workspace: "two", namespace: "default"}.delete(t.Context(), "web", metav1.DeleteOptions{})
+		if !test.want(err) || !strings.HasPrefix(err.Error(), test.message) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if apierrors.IsForbidden(err) != apierrors.HasStatusCause(err, virtual.CauseDeletionRefused) {
+			t.Errorf("%s: kcp does not return the error to users: %v", name, err)
 		}
 	}
 }

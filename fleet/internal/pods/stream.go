@@ -52,7 +52,7 @@ func (p *Pods) stream(w http.ResponseWriter, r *http.Request, info *request.Requ
 	}
 	transport, err := p.config.To(s.cluster)
 	if err != nil {
-		virtual.Fail(w, r, unreachable(s, err))
+		virtual.Fail(w, r, unreachable(s, read, err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamTimeout)
@@ -65,7 +65,7 @@ func (p *Pods) stream(w http.ResponseWriter, r *http.Request, info *request.Requ
 			out.Out.URL, out.Out.Host, out.Out.Header = to, "", stream.Header(out.Out.Header)
 		},
 		ModifyResponse: func(response *http.Response) error { return checked(response) },
-		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { virtual.Fail(w, r, unreachable(s, err)) },
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { virtual.Fail(w, r, unreachable(s, read, err)) },
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))
 }

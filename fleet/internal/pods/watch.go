@@ -45,7 +45,7 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	for _, s := range all {
 		if err := m.follow(o, s, passed, versions[s]); err != nil {
 			m.end()
-			return nil, unreachable(s, err)
+			return nil, unreachable(s, read, err)
 		}
 	}
 	if !m.leave.same(m.ctx) { // it changed before the watch was added

@@ -29,6 +29,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/coalesce"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
@@ -246,7 +247,7 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 // Delete implements resources.Objects.
 func (o objects) Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error {
 	err := o.ResourceInterface.Delete(ctx, name, options, subresources...)
-	if apierrors.IsConflict(err) { // a precondition
+	if apierrors.IsConflict(err) || (apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, virtual.CauseDeletionRefused)) {
 		return err
 	}
 	return consumerError(err)

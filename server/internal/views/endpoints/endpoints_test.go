@@ -33,6 +33,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
 )
 
 const notes = "https://notes.example.org/services/notes"
@@ -330,7 +331,7 @@ func TestOnlyTheSliceAllowsDeletions(t *testing.T) {
 }
 
 func TestADeletionHasItsOptionsAndNoIdentityOfTheUser(t *testing.T) {
-	code := http.StatusOK
+	code, causes := http.StatusOK, []metav1.StatusCause(nil)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		options := metav1.DeleteOptions{}
 		if err := json.NewDecoder(r.Body).Decode(&options); err != nil || ptr.Deref(options.GracePeriodSeconds, 0) != 3 {
@@ -343,7 +344,9 @@ func TestADeletionHasItsOptionsAndNoIdentityOfTheUser(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		reason := map[int]metav1.StatusReason{http.StatusConflict: metav1.StatusReasonConflict, http.StatusForbidden: metav1.StatusReasonForbidden}[code]
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code), Reason: reason})
+		result := map[bool]string{true: metav1.StatusSuccess, false: metav1.StatusFailure}[code == http.StatusOK]
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code),
+			Status: result, Reason: reason, Details: &metav1.StatusDetails{Causes: causes}})
 	}))
 	defer server.Close()
 	e := newEndpoints(t, server, server.URL+"/services/books")
@@ -364,6 +367,10 @@ func TestADeletionHasItsOptionsAndNoIdentityOfTheUser(t *testing.T) {
 		if err := in("default").Delete(ctx, "one", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](3)}); !is(err) {
 			t.Errorf("after %d: got %v", status, err)
 		}
+	}
+	code, causes = http.StatusForbidden, []metav1.StatusCause{{Type: virtual.CauseDeletionRefused}}
+	if err := in("default").Delete(ctx, "one", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](3)}); !apierrors.IsForbidden(err) {
+		t.Errorf("after the owner of the object refused its deletion: got %v", err)
 	}
 }
 
