@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,10 @@ import (
 )
 
 var fleetEndpoints = v1alpha1.SchemeGroupVersion.WithResource("endpoints")
+
+// errOldEndpoint is the error if the workspace has pruned fields of the Endpoint.
+var errOldEndpoint = errors.New("the Endpoint \"" + v1alpha1.PodsEndpoint + "\" is stored without its verbs, because its definition is " +
+	"of an older version of the fleet: apply the output of kubectl kcp fleet init again, then repeat this command")
 
 // readPods prepares the definition of pods, and writes where kcp reads them. Other definitions stay as they are.
 func readPods(ctx context.Context, objects dynamic.Interface, d *apiextensionsv1.CustomResourceDefinition, controller string) error {
@@ -46,7 +51,16 @@ func readPods(ctx context.Context, objects dynamic.Interface, d *apiextensionsv1
 			return err
 		}
 		stored.Object["status"] = content["status"]
-		_, err = objects.Resource(fleetEndpoints).UpdateStatus(ctx, stored, metav1.UpdateOptions{})
-		return err
+		if stored, err = objects.Resource(fleetEndpoints).UpdateStatus(ctx, stored, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		got := &v1alpha1.Endpoint{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, got); err != nil {
+			return err
+		}
+		if !equality.Semantic.DeepEqual(got.Status.Endpoints, endpoint.Status.Endpoints) {
+			return errOldEndpoint
+		}
+		return nil
 	})
 }
