@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/component-base/metrics"
@@ -24,6 +25,9 @@ var (
 		nil, nil, metrics.ALPHA, "")
 )
 
+// countTimeout is the maximum time of a request for the metrics, so that the other metrics are read in time if kcp does not respond.
+const countTimeout = 2 * time.Second
+
 // collector counts what the fleet has when metrics are read.
 type collector struct {
 	metrics.BaseStableCollector
@@ -43,7 +47,9 @@ func (c *collector) CollectWithStability(out chan<- metrics.Metric) {
 		out <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, float64(n), labels...)
 	}
 	clusters := &v1alpha1.ClusterList{}
-	if err := c.fleet.provider.List(context.Background(), clusters); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	defer cancel()
+	if err := c.fleet.provider.List(ctx, clusters); err != nil {
 		ctrl.Log.Info("Clusters not counted", "error", err.Error())
 	} else {
 		ready := 0

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kcplane/kcp/api/fleet/v1alpha1"
 	"github.com/kcplane/kcp/fleet/internal/feed"
@@ -47,5 +50,33 @@ kcp_fleet_waiting_moves 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMetricsDoNotWaitForAServerThatDoesNotRespond(t *testing.T) {
+	i := install(t, nil, nil)
+	i.tunnels = &tunnel.Tunnels{}
+	within := time.Duration(0)
+	i.provider = interceptor.NewClient(i.provider.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
+			if end, limited := ctx.Deadline(); limited {
+				within = time.Until(end)
+			}
+			return context.DeadlineExceeded
+		},
+	})
+	registry := metrics.NewKubeRegistry()
+	registry.CustomMustRegister(&collector{fleet: i.fleet})
+	all, err := registry.Gather()
+	if err != nil || within <= 0 || within > countTimeout {
+		t.Errorf("the request ends within %s: %v", within, err)
+	}
+	for _, family := range all {
+		if family.GetName() == "kcp_fleet_clusters" {
+			t.Error("clusters are counted without the response")
+		}
+	}
+	if len(all) == 0 {
+		t.Error("the other metrics are not read")
 	}
 }
