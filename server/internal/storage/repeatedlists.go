@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 	"time"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,7 @@ const (
 //     the number is read before the list.
 //   - A list is repeated only if a request could read it now: see clusterStorage.mayRepeat.
 //   - Objects are shared and must not be modified, like those of a decodeCache.
+//   - A removed list is garbage at once, so that weight has all memory of lists: timers have weak pointers.
 type repeatedLists struct {
 	sizes  *sizes
 	sizers *sizers
@@ -63,6 +65,7 @@ type repeatedList struct {
 	version  uint64
 	resource string        // the version as it is in the list
 	items    reflect.Value // a slice
+	expiry   *time.Timer   // removes the list
 }
 
 func newRepeatedLists(s *sizes, of *sizers) *repeatedLists {
@@ -108,10 +111,15 @@ func (s *clusterStorage) readable(ctx context.Context, version uint64) bool {
 func (r *repeatedLists) get(of collection, changes uint32) *repeatedList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known := r.lists[of]; known != nil && known.changes == changes && time.Now().Before(known.until) {
+	if known := r.lists[of]; known.valid(changes) {
 		return known
 	}
 	return nil
+}
+
+// valid reports whether a list has all of a number of changes, and is not too old. A nil list is not valid.
+func (r *repeatedList) valid(changes uint32) bool {
+	return r != nil && r.changes == changes && time.Now().Before(r.until)
 }
 
 // add keeps a list that was begun to be read at a time, if it was listed before, and not changed since then.
@@ -126,13 +134,17 @@ func (r *repeatedLists) add(of collection, changes uint32, begun time.Time, list
 	read.changes, read.until = changes, begun.Add(repeatedTime)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.lists[of].valid(changes) {
+		return // a request at the same time has added it
+	}
 	r.remove(of)
 	if r.weight+read.weight > repeatedWeight {
 		return
 	}
 	r.lists[of] = read
 	r.weight += read.weight
-	time.AfterFunc(repeatedTime, func() { r.drop(of, read) })
+	kept := weak.Make(read)
+	read.expiry = time.AfterFunc(time.Until(read.until), func() { r.expire(of, kept) })
 }
 
 // wants reports whether a list is the second one of an unchanged collection within a short time.
@@ -150,13 +162,15 @@ func (r *repeatedLists) remove(of collection) {
 	if known := r.lists[of]; known != nil {
 		delete(r.lists, of)
 		r.weight -= known.weight
+		known.expiry.Stop()
 	}
 }
 
-func (r *repeatedLists) drop(of collection, list *repeatedList) {
+// expire removes a list, unless another one has replaced it.
+func (r *repeatedLists) expire(of collection, list weak.Pointer[repeatedList]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lists[of] == list {
+	if known := r.lists[of]; known != nil && weak.Make(known) == list {
 		r.remove(of)
 	}
 }

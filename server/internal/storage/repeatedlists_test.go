@@ -3,9 +3,12 @@ package storage
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -181,7 +184,7 @@ func TestTheMemoryOfRepeatedListsIsLimited(t *testing.T) {
 		t.Error("no list is kept")
 	}
 	for of, list := range r.lists {
-		r.drop(of, list)
+		r.expire(of, weak.Make(list))
 	}
 	if r.weight != 0 {
 		t.Errorf("%d bytes are left", r.weight)
@@ -189,6 +192,37 @@ func TestTheMemoryOfRepeatedListsIsLimited(t *testing.T) {
 	if of := add("large", large, large, large); r.lists[of] != nil {
 		t.Error("a list takes more than its share")
 	}
+}
+
+func TestARemovedListIsGarbageAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that no list expires
+		r := newRepeatedLists(newSizes(), &sizers{})
+		of := collection{prefix: "/x/"}
+		add := func(changes uint32) (weak.Pointer[repeatedList], *time.Timer) {
+			for range 3 {
+				r.add(of, changes, time.Now(), &core.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
+			}
+			return weak.Make(r.lists[of]), r.lists[of].expiry
+		}
+		first, firstExpiry := add(0)
+		if again, expiry := add(0); again != first || expiry != firstExpiry {
+			t.Error("a valid list is replaced")
+		}
+		second, secondExpiry := add(1)
+		runtime.GC()
+		if first.Value() != nil || second.Value() == nil {
+			t.Errorf("the replaced list is in memory: %t, the current one: %t", first.Value() != nil, second.Value() != nil)
+		}
+		if firstExpiry.Stop() {
+			t.Error("the timer of the replaced list runs")
+		}
+		time.Sleep(repeatedTime)
+		synctest.Wait()
+		runtime.GC()
+		if second.Value() != nil || len(r.lists) != 0 || r.weight != 0 || secondExpiry.Stop() {
+			t.Error("a list is in memory after its time")
+		}
+	})
 }
 
 func TestAFenceEndsTheRepetitionOfAList(t *testing.T) {
