@@ -85,18 +85,31 @@ func (s *clusterStorage) mayRepeat(ctx context.Context, opts storage.ListOptions
 
 // list repeats a list into list, or reads it.
 func (r *repeatedLists) list(ctx context.Context, of collection, list runtime.Object, read func() error) error {
-	changes, begun := r.sizes.changes(of.prefix), time.Now()
-	if known := r.get(of, changes); known != nil && of.storage.readable(ctx, known.version) {
-		if err := fairqueue.From(ctx).Take(known.weight); err != nil {
+	ticket := fairqueue.From(ctx)
+	if known := r.current(ctx, of); known != nil {
+		if err := ticket.Take(known.weight); err != nil {
 			return err
 		}
-		return known.copyTo(list)
+		if r.current(ctx, of) == known { // Take can have waited for long
+			return known.copyTo(list)
+		}
+		ticket.Release(known.weight) // read reserves what it needs
 	}
+	changes, begun := r.sizes.changes(of.prefix), time.Now()
 	if err := read(); err != nil {
 		return err
 	}
 	r.add(of, changes, begun, list)
 	return nil
+}
+
+// current returns the list that a request can repeat now, nil without one.
+func (r *repeatedLists) current(ctx context.Context, of collection) *repeatedList {
+	known := r.get(of, r.sizes.changes(of.prefix))
+	if known == nil || !of.storage.readable(ctx, known.version) {
+		return nil
+	}
+	return known
 }
 
 // readable reports whether a move of the cluster of ctx leaves what was read in a version valid.

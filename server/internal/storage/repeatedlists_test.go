@@ -225,6 +225,52 @@ func TestARemovedListIsGarbageAtOnce(t *testing.T) {
 	})
 }
 
+func TestAListThatChangesWhileARequestWaitsForMemoryIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRepeatedLists(newSizes(), &sizers{})
+		of := collection{storage: &clusterStorage{}, prefix: "/x/"}
+		items := []core.ConfigMap{{Data: map[string]string{"key": strings.Repeat("x", 1<<20)}}}
+		for range 3 {
+			r.add(of, 0, time.Now(), &core.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: items})
+		}
+		weight := r.lists[of].weight
+		for _, c := range []struct {
+			what, want string
+			change     func()
+		}{
+			{"no change", "1", func() {}},
+			{"a write", "2", func() { r.sizes.changed("/x/key") }},
+		} {
+			q := queueOf(3 * weight)
+			_, first := inQueue(t, q)
+			if err := first.Take(weight); err != nil {
+				t.Fatal(err)
+			}
+			ctx, ticket := inQueue(t, q)
+			list, done := &core.ConfigMapList{}, make(chan error)
+			go func() {
+				done <- r.list(ctx, of, list, func() error {
+					if ticket.Taken() != 0 {
+						t.Errorf("%s: reading begins with %d bytes", c.what, ticket.Taken())
+					}
+					list.ResourceVersion = "2"
+					return nil
+				})
+			}()
+			synctest.Wait()
+			if list.ResourceVersion != "" {
+				t.Fatalf("%s: the request does not wait for memory", c.what)
+			}
+			c.change()
+			first.Leave()
+			if err := <-done; err != nil || list.ResourceVersion != c.want {
+				t.Errorf("%s: the list is of version %q, %v", c.what, list.ResourceVersion, err)
+			}
+			ticket.Leave()
+		}
+	})
+}
+
 func TestAFenceEndsTheRepetitionOfAList(t *testing.T) {
 	s := newFencedStore(t)
 	create(t, s.maps, "left", "n", "x", nil)

@@ -112,15 +112,24 @@ func (q *Queue) feed(t *Ticket) {
 	t.wants = 0
 }
 
-// give releases the memory of a request and gives it to waiting requests, first to those with the least memory.
-func (q *Queue) give(t *Ticket) {
-	if q.oversize == t {
-		q.oversize = nil
+// Release returns memory that Take has reserved and the request does not need.
+func (t *Ticket) Release(bytes int64) {
+	if t == nil || bytes <= small {
+		return
 	}
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	if t.q.oversize != t { // whose memory is not counted
+		t.q.give(t, min(bytes, t.bytes))
+	}
+}
+
+// give releases memory of a request and gives it to waiting requests, first to those with the least memory.
+func (q *Queue) give(t *Ticket, bytes int64) {
 	for n := t.leaf; n != nil; n = n.parent {
-		n.bytes -= t.bytes
+		n.bytes -= bytes
 	}
-	t.bytes = 0
+	t.bytes -= bytes
 	for q.hungry.first != nil {
 		var best *Ticket
 		for h := q.hungry.first; h != nil; h = h.next {

@@ -384,5 +384,8 @@ func (t *Ticket) Leave() {
 		q.rest(t.leaf, now)
 	}
 	q.stand(t, now)
-	q.give(t)
+	if q.oversize == t {
+		q.oversize = nil
+	}
+	q.give(t, t.bytes)
 }
