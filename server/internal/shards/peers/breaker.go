@@ -71,7 +71,8 @@ func (b *breakers) begin(shard string) bool {
 	return true
 }
 
-// end records the result of a call. A caller that gave up says nothing about the shard.
+// end records the result of a call. A caller that gave up says nothing about the shard, nor does one that was not sent: the failure of the
+// call that it has waited for counts once.
 func (b *breakers) end(shard string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +81,7 @@ func (b *breakers) end(shard string, err error) {
 	switch {
 	case err == nil:
 		s.failures = 0
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.As(err, new(waited)):
 	default:
 		s.failures++
 		s.until = b.clock.Now().Add(pause(s.failures))

@@ -123,8 +123,13 @@ func (c *Clients) send(ctx context.Context, shard, method, name string, query ur
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
+	begun := c.config.Clock.Now()
 	response, err := c.exchange(ctx, shard, method, target, body)
-	c.breakers.end(shard, err)
+	if ctx.Err() != nil && c.config.Clock.Since(begun) < patience {
+		c.breakers.end(shard, context.Canceled)
+	} else {
+		c.breakers.end(shard, err)
+	}
 	if err != nil {
 		return nil, &Unreachable{Shard: shard, Err: err}
 	}

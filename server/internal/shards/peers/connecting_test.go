@@ -101,15 +101,49 @@ func TestACallWaitsNoLongerThanItsContextForAConnection(t *testing.T) {
 	}
 }
 
+func TestADeadlineThatIsSoonOverSaysNothingAboutTheShard(t *testing.T) {
+	authority := peerstest.NewAuthority(t)
+	var handshakes atomic.Int64
+	proceed := make(chan struct{})
+	server := counting(t, authority, &handshakes, proceed)
+	clock := testingclock.NewFakePassiveClock(time.Now())
+	late := make(chan time.Duration, 1)
+	c, err := peers.NewClients(peers.Config{
+		TLS: authority.ClientConfig(t, authority.Peer(t, peers.Shard, "two")), Clock: clock,
+		URL: func(string) (string, bool) { return server.URL, true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer close(proceed)
+	for _, took := range []time.Duration{0, 2 * time.Second} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		late <- took
+		before := handshakes.Load()
+		go func() {
+			for handshakes.Load() == before {
+				time.Sleep(time.Millisecond)
+			}
+			clock.SetTime(clock.Now().Add(<-late))
+		}()
+		_, err := peers.Call[question, answer](ctx, c, "one", "echo", question{"hello"})
+		cancel()
+		if !peers.IsUnreachable(err) || c.Answers("one") != (took == 0) {
+			t.Errorf("after %s without a response, the call returned %v; another call would be tried: %t", took, err, c.Answers("one"))
+		}
+	}
+}
+
 func TestCallsFailWithTheCallThatOpensTheirConnection(t *testing.T) {
 	authority := peerstest.NewAuthority(t)
 	var handshakes atomic.Int64
 	proceed := make(chan struct{})
 	server := counting(t, authority, &handshakes, proceed)
 	begun := make(chan struct{}, 20)
+	clock := testingclock.NewFakePassiveClock(time.Now())
 	c, err := peers.NewClients(peers.Config{
 		TLS: peerstest.NewAuthority(t).ClientConfig(t, authority.Peer(t, peers.Shard, "two")), // which does not trust the server
-		URL: func(string) (string, bool) { begun <- struct{}{}; return server.URL, true }, Clock: testingclock.NewFakePassiveClock(time.Now()),
+		URL: func(string) (string, bool) { begun <- struct{}{}; return server.URL, true }, Clock: clock,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,5 +166,8 @@ func TestCallsFailWithTheCallThatOpensTheirConnection(t *testing.T) {
 	}
 	if c.Answers("one") {
 		t.Error("the shard is taken for one that responds")
+	}
+	if clock.SetTime(clock.Now().Add(100 * time.Millisecond)); !c.Answers("one") {
+		t.Error("one failure counts more than once")
 	}
 }
