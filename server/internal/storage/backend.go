@@ -208,6 +208,7 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)
+		b.repeated.forget(s)
 	}, nil
 }
 

@@ -188,6 +188,22 @@ func (r *repeatedLists) expire(of collection, list weak.Pointer[repeatedList]) {
 	}
 }
 
+// forget removes what refers to a closed storage.
+func (r *repeatedLists) forget(closed *clusterStorage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for of := range r.lists {
+		if of.storage == closed {
+			r.remove(of)
+		}
+	}
+	for i := range r.asked {
+		if r.asked[i].of.storage == closed {
+			r.asked[i] = askedList{}
+		}
+	}
+}
+
 // newList returns a list with the memory that a response takes: about that of its objects.
 func (r *repeatedLists) newList(list runtime.Object) (*repeatedList, error) {
 	items, err := itemsOf(list)

@@ -225,6 +225,40 @@ func TestARemovedListIsGarbageAtOnce(t *testing.T) {
 	})
 }
 
+func TestRepeatedListsOfAClosedStorageAreForgotten(t *testing.T) {
+	b := NewBackend(client, "", 0)
+	t.Cleanup(b.Close)
+	references := func(s *clusterStorage) (n int) {
+		for of := range b.repeated.lists {
+			if of.storage == s {
+				n++
+			}
+		}
+		for _, asked := range &b.repeated.asked {
+			if asked.of.storage == s {
+				n++
+			}
+		}
+		return n
+	}
+	open := func(t *testing.T) *clusterStorage {
+		s := configMapsOf(t, b).(*clusterStorage)
+		for range 2 {
+			b.repeated.add(collection{s, "/" + t.Name() + "/"}, 0, time.Now(), &core.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
+		}
+		if references(s) == 0 {
+			t.Fatal("nothing refers to the storage")
+		}
+		return s
+	}
+	other := open(t)
+	var closed *clusterStorage
+	t.Run("closed", func(t *testing.T) { closed = open(t) })
+	if references(closed) != 0 || references(other) == 0 {
+		t.Errorf("%d references to the closed storage are left, and %d to the other one", references(closed), references(other))
+	}
+}
+
 func TestAListThatChangesWhileARequestWaitsForMemoryIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRepeatedLists(newSizes(), &sizers{})
