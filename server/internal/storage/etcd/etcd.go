@@ -42,6 +42,8 @@ const (
 	startTimeout    = time.Minute
 	// stopTimeout limits the shutdown of a server, stopUnreadyTimeout that of a server that has never been ready.
 	stopTimeout, stopUnreadyTimeout = 30 * time.Second, 3 * time.Second
+	// unwatchTimeout limits how long a shutdown waits for watches to end.
+	unwatchTimeout = 5 * time.Second
 	// A watch without an event for this long receives the current revision. Bookmarks of idle watches are based on
 	// it.
 	progressInterval = 5 * time.Second
@@ -52,14 +54,12 @@ var ErrInUse = errors.New("another server uses this directory")
 
 // Server is a running embedded etcd.
 type Server struct {
-	etcd *embed.Etcd
-	// watching is done when the watches of Client must end.
-	watching context.Context
-	unwatch  context.CancelFunc
-	lock     *os.File
-	sockets  string
-	serving  bool
-	space    *space
+	etcd    *embed.Etcd
+	watches *watchHandlers // of Client
+	lock    *os.File
+	sockets string
+	serving bool
+	space   *space
 }
 
 // Start runs etcd on a directory and returns when it is ready. It fails with ErrInUse if another process uses the
@@ -72,8 +72,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{lock: lock}
-	s.watching, s.unwatch = context.WithCancel(context.Background())
+	s := &Server{lock: lock, watches: newWatchHandlers()}
 	if err := s.start(ctx, config); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("embedded etcd in %s: %w", config.Directory, err)
@@ -176,8 +175,8 @@ func (s *Server) Client() *clientv3.Client {
 	client.KV = clientv3.NewKVFromKVClient(&compactor{
 		KVClient: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s.etcd.Server)), compact: s.etcd.Server.ForceSnapshot,
 	}, client)
-	watches := adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(s.etcd.Server))
-	client.Watcher = clientv3.NewWatchFromWatchClient(localWatches{watches, s.watching}, client)
+	watches := adapter.WatchServerToWatchClient(awaitedWatches{v3rpc.NewWatchServer(s.etcd.Server), s.watches})
+	client.Watcher = clientv3.NewWatchFromWatchClient(localWatches{watches, s.watches.stopped}, client)
 	return client
 }
 
@@ -203,7 +202,7 @@ func (s *Server) Stop() {
 		if s.space != nil {
 			s.space.stop()
 		}
-		s.unwatch()
+		s.watches.stop(unwatchTimeout)
 		if s.etcd != nil {
 			s.etcd.Close()
 		}

@@ -2,12 +2,17 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -59,11 +64,51 @@ func TestAWatchEndsWhenTheServerStops(t *testing.T) {
 		t.Fatalf("got %+v", created)
 	}
 	server.Stop()
+	server.watches.running.Wait() // no handler is left
 	select {
 	case <-watch: // with an error, or closed
 	case <-time.After(30 * time.Second):
 		t.Fatal("the watch has not ended")
 	}
+}
+
+// slowWatches are watches whose handlers end some time after their streams.
+type slowWatches struct {
+	pb.WatchServer
+	begun chan struct{}
+	ended atomic.Bool
+	late  time.Duration
+}
+
+func (s *slowWatches) Watch(stream pb.Watch_WatchServer) error {
+	close(s.begun)
+	<-stream.Context().Done()
+	time.Sleep(s.late)
+	s.ended.Store(true)
+	return nil
+}
+
+func TestAServerThatStopsWaitsForItsWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for late, want := range map[time.Duration]bool{time.Second: true, time.Minute: false} {
+			h, slow := newWatchHandlers(), &slowWatches{begun: make(chan struct{}), late: late}
+			server := awaitedWatches{slow, h}
+			client := localWatches{adapter.WatchServerToWatchClient(server), h.stopped}
+			if _, err := client.Watch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			<-slow.begun
+			before := time.Now()
+			h.stop(unwatchTimeout)
+			if slow.ended.Load() != want || time.Since(before) != min(late, unwatchTimeout) {
+				t.Errorf("the server stops after %s, with the watch ended: %t", time.Since(before), slow.ended.Load())
+			}
+			if err := server.Watch(nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("a watch after the end returns %v", err)
+			}
+			h.running.Wait()
+		}
+	})
 }
 
 // Informers rely on the reported revision to know that they have everything.

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -82,4 +83,61 @@ func (s *localStream) forward() {
 			}
 		}
 	}
+}
+
+// watchHandlers are the calls of a server by its local clients, which its shutdown does not know: they read the store that it closes.
+type watchHandlers struct {
+	stopped context.Context // done when the streams must end
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex // orders the end of stopped and additions to running
+	running sync.WaitGroup
+}
+
+func newWatchHandlers() *watchHandlers {
+	h := &watchHandlers{}
+	h.stopped, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// begin reports whether a call may begin. If so, the caller calls running.Done when it ends.
+func (h *watchHandlers) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped.Err() != nil {
+		return false
+	}
+	h.running.Add(1)
+	return true
+}
+
+// stop ends all calls, and waits for at most a time until they have ended.
+func (h *watchHandlers) stop(timeout time.Duration) {
+	h.mu.Lock()
+	h.cancel()
+	h.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		h.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(timeout):
+	}
+}
+
+// awaitedWatches counts the calls of a server.
+type awaitedWatches struct {
+	pb.WatchServer
+	handlers *watchHandlers
+}
+
+// Watch implements pb.WatchServer.
+func (w awaitedWatches) Watch(stream pb.Watch_WatchServer) error {
+	if !w.handlers.begin() {
+		return context.Canceled
+	}
+	defer w.handlers.running.Done()
+	return w.WatchServer.Watch(stream)
 }
