@@ -122,7 +122,7 @@ func (t *Ticket) Store(bytes int) (stored func()) {
 	if !t.seated || !q.crowded(t.leaf, now) || (account.stored > 0 && account.stored+blocks > storing) {
 		return func() {}
 	}
-	t.stores = blocks
+	t.stores += blocks
 	account.stored += blocks
 	q.stand(t, now)
 	return func() {
@@ -131,8 +131,8 @@ func (t *Ticket) Store(bytes int) (stored func()) {
 			q.mu.Unlock()
 			return
 		}
-		account.stored -= t.stores
-		t.stores = 0
+		account.stored -= blocks
+		t.stores -= blocks
 		t.again(time.Now())
 	}
 }

@@ -159,6 +159,39 @@ func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	})
 }
 
+func TestStoresOfOneRequestAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 2})
+		other := entered(t, q, "b/u/c", Write)
+		stored := func() int { return q.leaves[cluster("a/u/c")].chain[0].stored }
+		for what, end := range map[string]func(a *Ticket, first, second func()){
+			"nested":      func(_ *Ticket, first, second func()) { second(); first() },
+			"overlapping": func(_ *Ticket, first, second func()) { first(); second() },
+			"ended":       func(a *Ticket, first, second func()) { first(); a.Leave(); second() },
+		} {
+			a := entered(t, q, "a/u/c", Write)
+			first := a.Store(3 * block)
+			a.Wait()
+			a.Resume() // another goroutine of the request takes a seat, and stores something
+			second := a.Store(2 * block)
+			if stored() != 7 {
+				t.Fatalf("%s: %d blocks are stored", what, stored())
+			}
+			end(a, first, second)
+			if stored() != 0 || a.stores != 0 && !a.gone {
+				t.Errorf("%s: %d blocks are left", what, stored())
+			}
+			if a.Leave(); stored() != 0 {
+				t.Errorf("%s: %d blocks are left when the request has ended", what, stored())
+			}
+		}
+		other.Leave()
+		if q.root.seats != 0 {
+			t.Errorf("%d seats are left", q.root.seats)
+		}
+	})
+}
+
 func TestLargeObjectsOfOneAccountWaitForEtcdOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 4})
