@@ -110,7 +110,7 @@ func (t *tuner) allow(live uint64, percent int) {
 	switch {
 	case !rests(live, percent):
 		t.stay()
-	case t.rest == nil && t.unused(live) > unusedShare*idleGarbage(live):
+	case t.rest == nil && t.keepsMuch(live):
 		t.rest = time.AfterFunc(max(interval, restPeriods*period(live)-time.Since(t.released)), t.idled)
 	}
 }
@@ -134,7 +134,11 @@ func (t *tuner) unused(live uint64) uint64 {
 	return objects + free - min(live, objects)
 }
 
-// idled returns unused memory to the system, unless the process is busy again.
+// keepsMuch reports whether a process that is idle has more unused memory than it should; t.mu is held, and read was called.
+func (t *tuner) keepsMuch(live uint64) bool { return t.unused(live) > unusedShare*idleGarbage(live) }
+
+// idled returns unused memory to the system, unless the process is busy again, or has little: right after a collection, much of it is the
+// garbage that the runtime is about to sweep.
 func (t *tuner) idled() {
 	t.mu.Lock()
 	if t.rest == nil {
@@ -143,7 +147,7 @@ func (t *tuner) idled() {
 	}
 	t.rest = nil
 	live, allocated := t.read()
-	still := rests(live, percent(live, allocated-t.allocated, time.Since(t.at)))
+	still := rests(live, percent(live, allocated-t.allocated, time.Since(t.at))) && t.keepsMuch(live)
 	if still {
 		t.released = time.Now()
 	}

@@ -114,17 +114,38 @@ func TestMemoryIsKeptWhileTheProcessIsBusy(t *testing.T) {
 	busy.idled()
 }
 
-func TestMemoryInUseIsNotReturned(t *testing.T) {
-	idle, _ := tunerAfter(24*time.Hour, 100)
+// returnAll returns the memory that other tests do not use any more to the system.
+func returnAll(t *tuner) {
 	runtime.GC()
-	for i := range 100 { // the rest of what other tests have left
-		if idle.read(); i > 0 && idle.samples[3].Value.Uint64() < mib {
+	for i := range 100 {
+		if t.read(); i > 0 && t.samples[3].Value.Uint64() < mib {
 			break
 		}
 		debug.FreeOSMemory()
 	}
+}
+
+func TestMemoryInUseIsNotReturned(t *testing.T) {
+	idle, _ := tunerAfter(24*time.Hour, 100)
+	returnAll(idle)
 	idle.late()
 	if idle.rest != nil {
 		t.Error("memory will be returned although all of it is in use")
+	}
+}
+
+func TestMemoryIsNotReturnedWhenItIsUsedAgain(t *testing.T) {
+	leaveUnused()
+	idle, _ := tunerAfter(24*time.Hour, 100)
+	idle.release = func() { t.Error("memory was returned") }
+	idle.late()
+	if idle.rest == nil {
+		t.Fatal("no memory is returned later")
+	}
+	idle.rest.Stop()
+	returnAll(idle)
+	idle.idled()
+	if idle.rest != nil || !idle.released.IsZero() {
+		t.Error("memory counts as returned")
 	}
 }
