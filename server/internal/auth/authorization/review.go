@@ -224,7 +224,7 @@ func (r *Reviews) ask(ctx context.Context, shard string, about use, q ReviewQues
 			return found.(ReviewAnswer), nil
 		}
 	}
-	defer fairqueue.From(ctx).Store(0)() // the request waits for another shard
+	defer fairqueue.From(ctx).Stand()() // the request waits for another shard
 	asked := r.asked.Join(key, func() (ReviewAnswer, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout) // others may wait when this request ends
 		defer cancel()

@@ -163,13 +163,13 @@ func (t *Ticket) Compute() (done func()) {
 	select {
 	case slots <- struct{}{}:
 	default:
-		t.standWhile(func() {
-			select {
-			case slots <- struct{}{}:
-			case <-t.ctx.Done():
-				slots = nil
-			}
-		})
+		sit := t.Stand()
+		select {
+		case slots <- struct{}{}:
+		case <-t.ctx.Done():
+			slots = nil
+		}
+		sit()
 	}
 	return func() {
 		if slots != nil {
@@ -178,18 +178,24 @@ func (t *Ticket) Compute() (done func()) {
 	}
 }
 
-// standWhile gives the seat of a request back while f waits.
-func (t *Ticket) standWhile(f func()) {
-	q := t.q
-	q.mu.Lock()
-	if t.seated {
-		t.compete(false, time.Now())
-		q.stand(t, time.Now())
+// Stand gives the seat of a request back while it waits for other requests or for other servers of the installation, and returns a function
+// that takes a seat again. Other than Store, it never keeps the seat, because such waits can take seconds. Calls must not be nested: the
+// first function that returns takes the seat.
+func (t *Ticket) Stand() (sit func()) {
+	if t == nil {
+		return func() {}
 	}
-	q.mu.Unlock()
-	f()
+	q, now := t.q, time.Now()
 	q.mu.Lock()
-	t.again(time.Now())
+	defer q.mu.Unlock()
+	if t.seated {
+		t.compete(false, now)
+		q.stand(t, now)
+	}
+	return func() {
+		q.mu.Lock()
+		t.again(time.Now())
+	}
 }
 
 // Crowded reports whether a request competes with requests of others for seats. Then it should use only one processor.

@@ -95,38 +95,6 @@ func TestARequestThatEndsWhileItWaitsAgainTakesNothing(t *testing.T) {
 	})
 }
 
-func TestReleasedMemoryIsForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Seats: 2, Bytes: 9 << 20})
-		a, b := entered(t, q, "a/u/c", Read), entered(t, q, "a/u/c", Read)
-		if err := a.Take(3 << 20); err != nil {
-			t.Fatal(err)
-		}
-		taken := make(chan error)
-		go func() { taken <- b.Take(3 << 20) }()
-		synctest.Wait()
-		if q.hungry.first != b {
-			t.Fatal("the request does not wait for memory")
-		}
-		a.Release(1) // Take has not counted it
-		if a.Taken() != 3<<20 {
-			t.Errorf("%d bytes are left", a.Taken())
-		}
-		a.Release(3 << 20)
-		if err := <-taken; err != nil || a.Taken() != 0 || b.Taken() != 3<<20 {
-			t.Errorf("they have %d and %d bytes, %v", a.Taken(), b.Taken(), err)
-		}
-		b.Release(30 << 20)
-		(*Ticket)(nil).Release(3 << 20)
-		a.Leave()
-		b.Leave()
-		b.Release(3 << 20)
-		if q.root.bytes != 0 {
-			t.Errorf("%d bytes are in use", q.root.bytes)
-		}
-	})
-}
-
 func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
@@ -156,6 +124,44 @@ func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 		if q.root.seats != 0 || q.leaves[cluster("a/u/c")].chain[0].stored != 0 {
 			t.Errorf("the queue is not empty: %+v", q.root)
 		}
+	})
+}
+
+func TestARequestThatStandsNeverHasASeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 1})
+		var standing []*Ticket
+		var sit []func()
+		for range 2 * storing { // while no other account is active
+			a := entered(t, q, "a/u/c", Read)
+			standing, sit = append(standing, a), append(sit, a.Stand())
+		}
+		account := q.leaves[cluster("a/u/c")].chain[0]
+		if account.seats != 0 || account.busy != 0 || account.stored != 0 || account.held[Read] != 0 {
+			t.Fatalf("%d seats are taken: %+v", account.seats, account)
+		}
+		first, second := entered(t, q, "b/u/c", Read), standing[0]
+		second.Stand() // it has no seat to give back
+		sat := make(chan struct{})
+		go func() {
+			sit[0]()
+			close(sat)
+		}()
+		synctest.Wait()
+		if hasSeat(second) {
+			t.Error("both have the only seat")
+		}
+		first.Leave()
+		if <-sat; !hasSeat(second) {
+			t.Error("it has no seat afterwards")
+		}
+		for _, a := range standing {
+			a.Leave()
+		}
+		if sit[1](); q.root.seats != 0 || q.root.busy != 0 {
+			t.Errorf("the queue is not empty: %+v", q.root)
+		}
+		(*Ticket)(nil).Stand()()
 	})
 }
 

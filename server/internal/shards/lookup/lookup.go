@@ -93,7 +93,7 @@ func (f *Finder) Locate(ctx context.Context, path string) (logicalcluster.Name, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	defer fairqueue.From(ctx).Store(0)() // the request waits for other shards
+	defer fairqueue.From(ctx).Stand()() // the request waits for other shards
 	first, _, _ := strings.Cut(path, ":")
 	shard, err := f.holder(ctx, logicalcluster.Name(first))
 	if err != nil || shard == "" {
@@ -109,7 +109,7 @@ func (f *Finder) Has(ctx context.Context, cluster logicalcluster.Name, resource 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	defer fairqueue.From(ctx).Store(0)()
+	defer fairqueue.From(ctx).Stand()()
 	shard, err := f.holder(ctx, cluster)
 	if err != nil || shard == "" {
 		return false, err
@@ -128,23 +128,41 @@ func (f *Finder) Holder(ctx context.Context, cluster logicalcluster.Name) (strin
 		if err := f.allow(ctx); err != nil {
 			return "", err
 		}
-		defer fairqueue.From(ctx).Store(0)()
+	}
+	if shard, ok := f.known(cluster); ok {
+		return shard, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return f.holder(ctx, cluster)
+	defer fairqueue.From(ctx).Stand()()
+	return f.find(ctx, cluster)
 }
 
+// holder returns the shard that holds a cluster, and an empty name if no shard does.
 func (f *Finder) holder(ctx context.Context, cluster logicalcluster.Name) (string, error) {
-	if cluster == logicalcluster.Root {
-		return placement.RootShard, nil
-	}
-	if shard, _, known := f.config.Holder(cluster); known {
+	if shard, ok := f.known(cluster); ok {
 		return shard, nil
 	}
-	if shard, ok := f.located.Get(cluster); ok {
-		return shard.(string), nil
+	return f.find(ctx, cluster)
+}
+
+// known returns the shard that holds a cluster if no question is necessary.
+func (f *Finder) known(cluster logicalcluster.Name) (string, bool) {
+	if cluster == logicalcluster.Root {
+		return placement.RootShard, true
 	}
+	if shard, _, known := f.config.Holder(cluster); known {
+		return shard, true
+	}
+	shard, ok := f.located.Get(cluster)
+	if !ok {
+		return "", false
+	}
+	return shard.(string), true
+}
+
+// find asks which shard holds a cluster.
+func (f *Finder) find(ctx context.Context, cluster logicalcluster.Name) (string, error) {
 	// Another server of this shard may have created the cluster.
 	own, err := f.config.Resolve(ctx, f.config.Shard, tree.Question{Path: string(cluster)})
 	switch {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/process/fairqueue/fairqueuetest"
 	"github.com/kcplane/kcp/server/internal/shards/peers"
 	"github.com/kcplane/kcp/server/internal/shards/tree"
@@ -319,4 +321,34 @@ func TestQuestionsToOtherShardsTakeNoSeat(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAHolderThatIsKnownTakesNoSeatAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := (&installation{answers: answers()}).finder(clocktesting.NewFakePassiveClock(time.Now()))
+		f.located.Add(logicalcluster.Name("home"), "eu", locatedFor)
+		q := fairqueue.New(fairqueue.Config{Seats: 1, Patience: time.Hour, Place: func(h fairqueue.Holder) fairqueue.Place {
+			return fairqueue.Place{Account: h.Cluster, Unit: h.Cluster, Owner: h.Cluster}
+		}})
+		first, other, seated := &fairqueue.Ticket{}, &fairqueue.Ticket{}, make(chan error, 1)
+		if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "first"}, fairqueue.Read, first); err != nil {
+			t.Fatal(err)
+		}
+		go func() { seated <- q.Enter(t.Context(), fairqueue.Holder{Cluster: "other"}, fairqueue.Read, other) }()
+		synctest.Wait()
+		ctx := context.WithValue(t.Context(), fairqueue.Key, first)
+		for _, cluster := range []logicalcluster.Name{"home", "org", logicalcluster.Root} {
+			if shard, err := f.Holder(ctx, cluster); err != nil || shard == "" {
+				t.Errorf("the holder of %s is %q, %v", cluster, shard, err)
+			}
+			if synctest.Wait(); len(seated) > 0 {
+				t.Fatalf("asking for %s, the request loses its seat", cluster)
+			}
+		}
+		first.Leave()
+		if err := <-seated; err != nil {
+			t.Error(err)
+		}
+		other.Leave()
+	})
 }

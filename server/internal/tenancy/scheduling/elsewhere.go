@@ -94,7 +94,7 @@ func (s *Scheduler) complete(ctx context.Context, ws *tenancyv1alpha1.Workspace,
 	ctx = kcpstorage.WithoutRestriction(ctx)
 	limited, cancel := context.WithTimeout(ctx, CreationBudget)
 	defer cancel()
-	there := fairqueue.From(ctx).Store(0) // the request waits for the store of another shard
+	there := fairqueue.From(ctx).Stand() // the request waits for another shard
 	created, err := s.Remote.Create(limited, s.ShardOf(ws), name, lc)
 	there()
 	if err == nil {

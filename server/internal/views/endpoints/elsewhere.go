@@ -177,7 +177,7 @@ func (e *Endpoints) ask(ctx context.Context, shard string, q Question) (Answer, 
 	if found, ok := e.answers.Get(key); ok {
 		return found.(Answer), nil
 	}
-	defer fairqueue.From(ctx).Store(0)() // the request waits for another shard
+	defer fairqueue.From(ctx).Stand()() // the request waits for another shard
 	asked := e.asking.Join(key, func() (Answer, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxWait)
 		defer cancel()

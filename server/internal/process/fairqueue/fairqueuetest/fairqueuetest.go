@@ -10,9 +10,10 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// WhileOthersWait calls f with the context of a request that has the only seat, while a request of another account waits for one. seated is
-// closed when the other request gets the seat. The test fails if f returns before that, or if time passes until then: time is that of a
-// synctest bubble, in which it passes only while all goroutines wait, and the queue gives every request a seat after some time.
+// WhileOthersWait calls f with the context of a request that has the only seat. When f waits, a request of another account wants a seat:
+// until then, no other account is active. seated is closed when the other request gets the seat. The test fails if f returns before that,
+// or if time passes until then: time is that of a synctest bubble, in which it passes only while all goroutines wait, and the queue gives
+// every request a seat after some time.
 func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,8 +25,9 @@ func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan str
 			t.Fatal(err)
 		}
 		defer first.Leave()
-		began := time.Now()
 		go func() {
+			time.Sleep(time.Nanosecond) // until f waits
+			began := time.Now()
 			other := &fairqueue.Ticket{}
 			if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "other"}, fairqueue.Write, other); err != nil {
 				t.Error(err)
@@ -37,7 +39,6 @@ func WhileOthersWait(t *testing.T, f func(ctx context.Context, seated <-chan str
 			close(seated)
 			other.Leave()
 		}()
-		synctest.Wait()
 		f(context.WithValue(t.Context(), fairqueue.Key, first), seated)
 		select {
 		case <-seated:
