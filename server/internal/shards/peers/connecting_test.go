@@ -101,35 +101,33 @@ func TestACallWaitsNoLongerThanItsContextForAConnection(t *testing.T) {
 	}
 }
 
+// elapsed is a clock at which the same time has passed since any other.
+type elapsed struct {
+	*testingclock.FakePassiveClock
+	since time.Duration
+}
+
+func (e *elapsed) Since(time.Time) time.Duration { return e.since }
+
 func TestADeadlineThatIsSoonOverSaysNothingAboutTheShard(t *testing.T) {
 	authority := peerstest.NewAuthority(t)
 	var handshakes atomic.Int64
 	proceed := make(chan struct{})
 	server := counting(t, authority, &handshakes, proceed)
-	clock := testingclock.NewFakePassiveClock(time.Now())
-	late := make(chan time.Duration, 1)
-	c, err := peers.NewClients(peers.Config{
-		TLS: authority.ClientConfig(t, authority.Peer(t, peers.Shard, "two")), Clock: clock,
-		URL: func(string) (string, bool) { return server.URL, true },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer close(proceed)
 	for _, took := range []time.Duration{0, 2 * time.Second} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		late <- took
-		before := handshakes.Load()
-		go func() {
-			for handshakes.Load() == before {
-				time.Sleep(time.Millisecond)
-			}
-			clock.SetTime(clock.Now().Add(<-late))
-		}()
-		_, err := peers.Call[question, answer](ctx, c, "one", "echo", question{"hello"})
-		cancel()
-		if !peers.IsUnreachable(err) || c.Answers("one") != (took == 0) {
-			t.Errorf("after %s without a response, the call returned %v; another call would be tried: %t", took, err, c.Answers("one"))
+		c, err := peers.NewClients(peers.Config{
+			TLS: authority.ClientConfig(t, authority.Peer(t, peers.Shard, "two")), Clock: &elapsed{testingclock.NewFakePassiveClock(time.Now()), took},
+			URL: func(string) (string, bool) { return server.URL, true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err = peers.Call[question, answer](ctx, c, "one", "echo", question{"hello"})
+		tried := c.Answers("one")
+		if cancel(); !peers.IsUnreachable(err) || tried != (took == 0) {
+			t.Errorf("after %s without a response, the call returned %v; another call would be tried: %t", took, err, tried)
 		}
 	}
 }
