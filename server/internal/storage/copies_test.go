@@ -67,9 +67,7 @@ func newCopied(t *testing.T) *copied {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.destination.SwapFence(t.Context(), "moving", nil, c.arriving); err != nil {
-		t.Fatal(err)
-	}
+	c.destination.swap(t, "moving", nil, c.arriving)
 	return c
 }
 

@@ -176,7 +176,6 @@ func TestAHalfCopiedClusterIsInvisible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.known(t, before)
 	c.begin(t)
 	create(t, s.maps, "resident", "n", "later", nil)
 	if found := list(t, s.maps, "*", ""); !slices.Equal(found, []string{"resident|n/later", "resident|n/r"}) {
