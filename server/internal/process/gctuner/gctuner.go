@@ -15,7 +15,7 @@ import (
 const (
 	// interval is the least time between collections at the present rate of allocation, if their garbage is within the bounds, and
 	// perSecond how many live bytes make it a second, so that collections take about the same share of a processor in all processes.
-	interval, perSecond = 4 * time.Second, 50 << 20
+	interval, perSecond = 2 * time.Second, 50 << 20
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 1 << 30
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
