@@ -86,7 +86,10 @@ func (f *onHosts) answers(ctx context.Context, cluster string, w *kcptest.Cluste
 	return errors.Join(errs...)
 }
 
+// get fails if there is no response soon: a pod that ends may leave a connection without an answer.
 func get(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -134,6 +137,9 @@ func (f *onHosts) probed(t *testing.T, w *kcptest.Cluster, from, to string, move
 	took := time.Since(start)
 	stop()
 	<-ended
+	if rounds < 20 {
+		t.Errorf("there were only %d rounds", rounds)
+	}
 	if len(failures) > 0 {
 		t.Errorf("in %d of %d rounds no ready copy answered, such as: %v", len(failures), rounds, failures[0])
 	}
