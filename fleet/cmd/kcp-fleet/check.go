@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -32,12 +33,11 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check that the controller is ready, and report what is missing", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			err := c.run(ctx)
-			for err != nil && sleep(ctx, checkPause) {
+			var err error
+			_ = wait.PollUntilContextTimeout(cmd.Context(), checkPause, timeout, true, func(ctx context.Context) (bool, error) {
 				err = c.run(ctx)
-			}
+				return err == nil, nil
+			})
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "The controller at %s is ready.\n", c.url)
 			}
@@ -49,16 +49,6 @@ func checkCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "Time within which the controller must be ready.")
 	_, _ = cmd.MarkFlagRequired("url"), cmd.MarkFlagRequired("tls-cert-file") // both flags exist
 	return cmd
-}
-
-// sleep reports whether ctx is not over after a time.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 func (c check) run(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"hash/maphash"
+	"iter"
 	"strings"
 	"sync"
 
@@ -56,13 +57,21 @@ func (s *sizes) changes(prefix string) uint32 {
 func (s *sizes) changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for range 2 {
-		i := strings.LastIndexByte(key, '/')
-		if i < 0 {
-			return
+	for hash := range s.collectionsOf(key) {
+		s.writes[hash%collections]++
+	}
+}
+
+// collectionsOf returns the hashes of the collections of an object: those of its namespace, and of its cluster.
+func (s *sizes) collectionsOf(key string) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for range 2 {
+			i := strings.LastIndexByte(key, '/')
+			if i < 0 || !yield(maphash.String(s.seed, key[:i+1])) {
+				return
+			}
+			key = key[:i]
 		}
-		s.writes[s.slot(key[:i+1])]++
-		key = key[:i]
 	}
 }
 
@@ -81,20 +90,14 @@ func (s *sizes) put(prefix string, objects, average int64) {
 	s.of[hash%collections] = size{hash, objects, average}
 }
 
-// written drops the collections of an object that is much larger than the others: those of its namespace, and of its cluster.
+// written drops the collections of an object that is much larger than the others.
 func (s *sizes) written(key string, length int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for range 2 {
-		i := strings.LastIndexByte(key, '/')
-		if i < 0 {
-			return
-		}
-		hash := maphash.String(s.seed, key[:i+1])
+	for hash := range s.collectionsOf(key) {
 		if known := &s.of[hash%collections]; known.prefix == hash && answered*int64(length) > larger*known.average {
 			*known = size{}
 		}
-		key = key[:i]
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	names "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,7 +87,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, installed Inst
 // the request was authorized. It returns false if the path has more parts, or does not fit to the scope of the resource.
 func pathOf(d *Definition, info *request.RequestInfo) (string, bool) {
 	parts := []string{info.Resource, info.Name, info.Subresource}
-	if len(info.Parts) != len(parts) || (info.Namespace != "") != (d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped) {
+	if len(info.Parts) != len(parts) || !d.Reaches(info.Namespace) {
 		return "", false
 	}
 	prefix := []string{"", "apis", info.APIGroup, info.APIVersion}

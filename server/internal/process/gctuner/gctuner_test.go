@@ -74,16 +74,23 @@ func leaveUnused() {
 	runtime.GC()
 }
 
-func TestMemoryIsReturnedWhenTheProcessStaysIdle(t *testing.T) {
+// idleWithUnused returns a tuner of an idle process that has unused memory, which the test returns to the system by idled.
+func idleWithUnused(t *testing.T, release func()) *tuner {
+	t.Helper()
 	leaveUnused()
 	idle, _ := tunerAfter(24*time.Hour, 100)
-	released := 0
-	idle.release = func() { released++ }
+	idle.release = release
 	idle.late()
 	if idle.rest == nil {
 		t.Fatal("no memory is returned later")
 	}
 	idle.rest.Stop()
+	return idle
+}
+
+func TestMemoryIsReturnedWhenTheProcessStaysIdle(t *testing.T) {
+	released := 0
+	idle := idleWithUnused(t, func() { released++ })
 	idle.idled()
 	if released != 1 || idle.rest != nil || idle.released.IsZero() {
 		t.Errorf("memory was returned %d times, next time set: %t", released, idle.rest != nil)
@@ -95,15 +102,8 @@ func TestMemoryIsReturnedWhenTheProcessStaysIdle(t *testing.T) {
 }
 
 func TestMemoryIsKeptWhileTheProcessIsBusy(t *testing.T) {
-	leaveUnused()
-	busy, _ := tunerAfter(24*time.Hour, 100)
-	busy.release = func() { t.Error("memory was returned") }
-	busy.late()
+	busy := idleWithUnused(t, func() { t.Error("memory was returned") })
 	rest := busy.rest
-	if rest == nil {
-		t.Fatal("no memory is returned later")
-	}
-	rest.Stop()
 	busy.at = time.Now() // much was allocated since
 	busy.idled()
 	busy.at, busy.rest = time.Now(), rest
@@ -135,14 +135,7 @@ func TestMemoryInUseIsNotReturned(t *testing.T) {
 }
 
 func TestMemoryIsNotReturnedWhenItIsUsedAgain(t *testing.T) {
-	leaveUnused()
-	idle, _ := tunerAfter(24*time.Hour, 100)
-	idle.release = func() { t.Error("memory was returned") }
-	idle.late()
-	if idle.rest == nil {
-		t.Fatal("no memory is returned later")
-	}
-	idle.rest.Stop()
+	idle := idleWithUnused(t, func() { t.Error("memory was returned") })
 	returnAll(idle)
 	idle.idled()
 	if idle.rest != nil || !idle.released.IsZero() {

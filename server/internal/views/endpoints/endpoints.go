@@ -112,24 +112,19 @@ func (i invalidReference) Error() string {
 // there. The error is for consumers: it contains nothing from the slice.
 func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (at *url.URL,
 	deletes bool, err error) {
-	found, err := e.target(ctx, cluster, reference)
-	return found.URL, found.deletes, err
-}
-
-func (e *Endpoints) target(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (target, error) {
 	found, err := e.read(ctx, Question{cluster, reference})
 	if err != nil {
-		return target{}, err
+		return nil, false, err
 	}
 	if found.Version == "" {
-		return target{}, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
+		return nil, false, fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
 			"shard", reference.Kind, reference.Name)
 	}
 	chosen, err := choose(found.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
 	if err != nil {
-		return target{}, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
+		return nil, false, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
 	}
-	return chosen, nil
+	return chosen.URL, chosen.deletes, nil
 }
 
 // permits reports whether exports of a cluster may refer to a URL.
