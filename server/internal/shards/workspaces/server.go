@@ -86,7 +86,7 @@ func (c *Calls) create(ctx context.Context, caller peers.Identity, in Creation) 
 	lc := in.logicalCluster(c.Scheduler.ShardName, c.Scheduler.ExternalURL, caller.Name)
 	wait := c.Scheduler.ExpectCluster(in.Cluster)
 	err := c.Tombstones.Create(inside, in.Cluster, in.UID, func(ctx context.Context) error {
-		return c.Clusters.Create(ctx, corev1alpha1.LogicalClusterName, lc)
+		return c.Clusters.CreateAsRead(ctx, corev1alpha1.LogicalClusterName, lc)
 	})
 	wait(ctx, err == nil)
 	if !apierrors.IsAlreadyExists(err) {

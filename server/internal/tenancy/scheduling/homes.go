@@ -95,7 +95,7 @@ func (s *Scheduler) completeHome(ctx context.Context, records Records, ws *tenan
 		}
 		inside := logicalcluster.WithName(ctx, name)
 		wait := s.ExpectCluster(name)
-		err := s.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc)
+		err := s.Clusters.CreateAsRead(inside, corev1alpha1.LogicalClusterName, lc)
 		wait(ctx, err == nil)
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err

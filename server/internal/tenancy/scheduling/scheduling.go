@@ -32,7 +32,8 @@ import (
 
 // Clusters stores LogicalClusters.
 type Clusters interface {
-	Create(ctx context.Context, name string, obj runtime.Object) error
+	// CreateAsRead stores an object that equals what reading it returns.
+	CreateAsRead(ctx context.Context, name string, obj runtime.Object) error
 }
 
 // Scheduler chooses shards for workspaces.
@@ -233,6 +234,7 @@ func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalclus
 // Begin sets the first state of a LogicalCluster.
 func Begin(lc *corev1alpha1.LogicalCluster) {
 	rest.FillObjectMetaSystemFields(lc)
+	lc.CreationTimestamp = metav1.Unix(lc.CreationTimestamp.Unix(), 0) // as it is read
 	lc.Generation = 1
 	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
 	lc.Status.Terminators = lc.Spec.Terminators

@@ -83,7 +83,7 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	defer func() { wait(ctx, err == nil) }()
 	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
 	defer forget()
-	if err = w.scheduler.Clusters.Create(kcpstorage.WithoutRestriction(both.Hold(logicalcluster.WithName(ctx, name))),
+	if err = w.scheduler.Clusters.CreateAsRead(kcpstorage.WithoutRestriction(both.Hold(logicalcluster.WithName(ctx, name))),
 		corev1alpha1.LogicalClusterName, lc); err != nil {
 		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
