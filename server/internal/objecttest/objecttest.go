@@ -5,6 +5,8 @@ package objecttest
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -244,6 +246,22 @@ func (s *Stored) Create(ctx context.Context, name string, obj runtime.Object) er
 		return err
 	}
 	return s.show(key, nil, In(string(cluster), obj.DeepCopyObject().(Object)))
+}
+
+// CreateAsRead is Create for an object that equals what reading it returns, and fails for others.
+func (s *Stored) CreateAsRead(ctx context.Context, name string, obj runtime.Object) error {
+	content, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	read := reflect.New(reflect.TypeOf(obj).Elem()).Interface()
+	if err := json.Unmarshal(content, read); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(read, obj) {
+		return fmt.Errorf("%s is created as %+v, and read as %+v", name, obj, read)
+	}
+	return s.Create(ctx, name, obj)
 }
 
 // Get implements storage.Objects.

@@ -12,6 +12,8 @@ import (
 type Objects interface {
 	// Create stores obj. It fails with AlreadyExists if an object of that name exists.
 	Create(ctx context.Context, name string, obj runtime.Object) error
+	// CreateAsRead is Create for an object that equals what reading it returns; see Typed.
+	CreateAsRead(ctx context.Context, name string, obj runtime.Object) error
 	// Get reads an object into out, or fails with NotFound.
 	Get(ctx context.Context, name string, out runtime.Object) error
 	// Update stores the result of change for an object, unless it equals the stored object. into is an empty object of

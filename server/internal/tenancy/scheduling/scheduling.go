@@ -244,10 +244,15 @@ func Begin(lc *corev1alpha1.LogicalCluster) {
 	SetLabels(lc)
 }
 
-// Remaining returns the initializers that external controllers must remove.
+// Remaining returns the initializers that external controllers must remove, or nil if there are none.
 func Remaining(all []corev1alpha1.LogicalClusterInitializer) []corev1alpha1.LogicalClusterInitializer {
+	if !slices.ContainsFunc(all, isExternal) {
+		return nil
+	}
 	return slices.DeleteFunc(slices.Clone(all), workspacetypes.IsBuiltIn)
 }
+
+func isExternal(id corev1alpha1.LogicalClusterInitializer) bool { return !workspacetypes.IsBuiltIn(id) }
 
 // Owner returns the creator of a workspace, or nil.
 func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
