@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -248,8 +249,16 @@ func (s *Stored) Create(ctx context.Context, name string, obj runtime.Object) er
 	return s.show(key, nil, In(string(cluster), obj.DeepCopyObject().(Object)))
 }
 
-// CreateAsRead is Create for an object that equals what reading it returns, and fails for others.
+// CreateAsRead is Create for an object that IsAsRead.
 func (s *Stored) CreateAsRead(ctx context.Context, name string, obj runtime.Object) error {
+	if err := IsAsRead(obj); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return s.Create(ctx, name, obj)
+}
+
+// IsAsRead returns an error if obj does not equal what reading it returns after it is stored.
+func IsAsRead(obj runtime.Object) error {
 	content, err := json.Marshal(obj)
 	if err != nil {
 		return err
@@ -259,9 +268,9 @@ func (s *Stored) CreateAsRead(ctx context.Context, name string, obj runtime.Obje
 		return err
 	}
 	if !reflect.DeepEqual(read, obj) {
-		return fmt.Errorf("%s is created as %+v, and read as %+v", name, obj, read)
+		return fmt.Errorf("it is read as another object: %s", cmp.Diff(obj, read))
 	}
-	return s.Create(ctx, name, obj)
+	return nil
 }
 
 // Get implements storage.Objects.

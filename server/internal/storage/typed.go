@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -141,6 +142,9 @@ func (t *Typed) key(name string) string { return t.prefix + "/" + name }
 func (t *Typed) Create(ctx context.Context, name string, obj runtime.Object) error {
 	return t.api(t.storage.Create(ctx, t.key(name), obj, nil, 0), name)
 }
+
+// TimeAsRead returns a time as it is read after it was stored.
+func TimeAsRead(t time.Time) metav1.Time { return metav1.Unix(t.Unix(), 0) }
 
 // CreateAsRead is Create for an object that equals what reading it returns: its times are whole seconds in the local time zone, and what is
 // empty is nil. The informer gets a copy of obj, instead of decoding what is stored.

@@ -122,8 +122,7 @@ func (c *client) do(ctx context.Context, t *tenant, r request) (answer, error) {
 // responds too late, unless the codes allow that. Whether another one was executed is not known then.
 func (c *client) want(ctx context.Context, t *tenant, r request, codes ...int) (answer, error) {
 	a, err := c.do(ctx, t, r)
-	late := func() bool { return a.code == http.StatusGatewayTimeout && !slices.Contains(codes, a.code) }
-	for err == nil && late() && r.changesNothing(codes) && ctx.Err() == nil {
+	for err == nil && a.code == http.StatusGatewayTimeout && !slices.Contains(codes, a.code) && r.changesNothing(codes) && ctx.Err() == nil {
 		a, err = c.do(ctx, t, r)
 	}
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/kcplane/kcp/server/internal/storage"
 )
 
 // Creator creates built-in objects through their registries.
@@ -88,7 +90,7 @@ func (t *templates) copied(name string, complete func() ([]runtime.Object, error
 			return nil, err
 		}
 		rest.FillObjectMetaSystemFields(m)
-		created := metav1.Unix(m.GetCreationTimestamp().Unix(), 0)
+		created := storage.TimeAsRead(m.GetCreationTimestamp().Time)
 		m.SetCreationTimestamp(created)
 		fields := m.GetManagedFields()
 		for f := range fields {

@@ -14,6 +14,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/references"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -129,7 +130,7 @@ func (d Defaults) binding(
 	b := &apisv1alpha2.APIBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha2.SchemeGroupVersion.String(), Kind: "APIBinding"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: uuid.NewUUID(), CreationTimestamp: wholeSecond(time.Now()), Generation: 1,
+			Name: name, UID: uuid.NewUUID(), CreationTimestamp: storage.TimeAsRead(time.Now()), Generation: 1,
 			Finalizers: []string{apisv1alpha2.APIBindingFinalizer},
 			Annotations: map[string]string{
 				logicalcluster.AnnotationKey:                      string(cluster),
@@ -154,9 +155,6 @@ func (d Defaults) binding(
 	}
 	return b
 }
-
-// wholeSecond returns a time as it is read after it was stored.
-func wholeSecond(t time.Time) metav1.Time { return metav1.Unix(t.Unix(), 0) }
 
 // defaultName returns a name that is the same each time the binding of a cluster is created.
 func defaultName(cluster logicalcluster.Name, path, export string) string {

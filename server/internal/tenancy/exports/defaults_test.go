@@ -2,12 +2,9 @@ package exports
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"reflect"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -160,16 +157,8 @@ func TestDefaultBindingsAreAsTheyAreRead(t *testing.T) {
 		t.Fatalf("got %d bindings, want %d", len(bindings), len(everywhere))
 	}
 	for _, b := range bindings {
-		data, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := &apisv1alpha2.APIBinding{}
-		if err := json.Unmarshal(data, read); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(b, read) {
-			t.Errorf("%s is read as another object: %s", b.Name, cmp.Diff(b, read))
+		if err := objecttest.IsAsRead(b); err != nil {
+			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
 	if bound := bindings[0].Status; len(bound.BoundResources) != 1 || len(bound.Conditions) == 0 {

@@ -11,6 +11,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -101,7 +102,7 @@ func (e *Exports) boundStatus(export *apisv1alpha2.APIExport) (status apisv1alph
 		}
 		bound = append(bound, BoundResource(schema.GroupResource{Group: r.Group, Resource: r.Name}, s, export.Status.IdentityHash))
 	}
-	now := wholeSecond(time.Now())
+	now := storage.TimeAsRead(time.Now())
 	kinds := []string{
 		apisv1alpha2.APIBindingExportValid, apisv1alpha2.APIBindingInitialBindingCompleted, apisv1alpha2.APIBindingUpToDate,
 		apisv1alpha2.APIBindingPermissionClaimsApplied, apisv1alpha2.APIBindingPermissionClaimsValid, apisv1alpha2.APIBindingReady,

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"math/big"
 	mathrand "math/rand/v2"
-	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -25,6 +24,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/conditions"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -234,7 +234,7 @@ func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalclus
 // Begin sets the first state of a LogicalCluster.
 func Begin(lc *corev1alpha1.LogicalCluster) {
 	rest.FillObjectMetaSystemFields(lc)
-	lc.CreationTimestamp = metav1.Unix(lc.CreationTimestamp.Unix(), 0) // as it is read
+	lc.CreationTimestamp = storage.TimeAsRead(lc.CreationTimestamp.Time)
 	lc.Generation = 1
 	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
 	lc.Status.Terminators = lc.Spec.Terminators
@@ -246,13 +246,14 @@ func Begin(lc *corev1alpha1.LogicalCluster) {
 
 // Remaining returns the initializers that external controllers must remove, or nil if there are none.
 func Remaining(all []corev1alpha1.LogicalClusterInitializer) []corev1alpha1.LogicalClusterInitializer {
-	if !slices.ContainsFunc(all, isExternal) {
-		return nil
+	var remaining []corev1alpha1.LogicalClusterInitializer
+	for _, id := range all {
+		if !workspacetypes.IsBuiltIn(id) {
+			remaining = append(remaining, id)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), workspacetypes.IsBuiltIn)
+	return remaining
 }
-
-func isExternal(id corev1alpha1.LogicalClusterInitializer) bool { return !workspacetypes.IsBuiltIn(id) }
 
 // Owner returns the creator of a workspace, or nil.
 func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
