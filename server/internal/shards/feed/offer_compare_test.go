@@ -236,11 +236,11 @@ func (w *world) running() {
 	w.t.Cleanup(func() { cancel(); <-ended })
 }
 
-// eventually waits until the cache server has these objects of this shard.
+// eventually waits until the cache server has these objects of this shard, and nothing is being written.
 func (w *world) eventually(what string, want ...string) {
 	w.t.Helper()
 	deadline := time.After(30 * time.Second)
-	for !slices.Equal(w.cache.paths("here"), want) {
+	for !slices.Equal(w.cache.paths("here"), want) || len(w.offer.pending.clusters()) > 0 {
 		select {
 		case <-w.cache.wrote:
 		case <-time.After(10 * time.Millisecond):
