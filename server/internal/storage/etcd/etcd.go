@@ -110,6 +110,7 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.SnapshotCatchUpEntries = catchUpEntries
+	cfg.MaxWalFiles = logFiles
 	cfg.WatchProgressNotifyInterval = progressInterval
 	quota := cmp.Or(config.QuotaBackendBytes, defaultQuota)
 	cfg.QuotaBackendBytes = quota + reserve(quota)

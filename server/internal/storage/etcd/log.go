@@ -16,6 +16,9 @@ const (
 	// logBytes is the number of written bytes after which the raft log in memory is compacted. etcd itself counts entries,
 	// of which it keeps at least 100, whatever their size.
 	logBytes = 16 << 20
+	// logFiles is how many files of the write-ahead log are kept, by default of 64 MB each. A start reads all of them, in 0.4 s each. Two of
+	// them contain several snapshots of the membership, in case that the last one is damaged.
+	logFiles = 2
 )
 
 // compactor is a KV client that compacts the raft log after every logBytes that are written through it.
