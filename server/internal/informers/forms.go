@@ -81,7 +81,7 @@ func together(key, data string) (string, string) {
 
 // peek implements form.
 func (f *packedForm) peek(key, data string) runtime.Object {
-	obj := f.codec.Unpack(data)
+	obj := f.codec.Unpack(key, data)
 	m := obj.(metav1.Object)
 	k := parseKey(key)
 	m.SetNamespace(k.Namespace)

@@ -73,7 +73,7 @@ func (k Kind) Keep() (func(runtime.Object) runtime.Object, error) {
 	codec, err := compact.New(k.Example)
 	return func(obj runtime.Object) runtime.Object {
 		change(obj)
-		return codec.Unpack(codec.Pack("", obj))
+		return codec.Unpack("", codec.Pack("", obj))
 	}, err
 }
 

@@ -38,7 +38,7 @@ type store interface {
 //   - Equal bytes are equal objects. Equal objects can have different bytes, because maps have no order and the codec learns words:
 //     compare unpacked objects, as Replace does.
 //   - All readers share what get returns, and must not change it. peek returns a new object.
-//   - Strings of an unpacked object refer to a copy of its bytes and keep it in memory, but not what objects has.
+//   - Strings of an unpacked object refer to its key and to a copy of its bytes and keep both in memory, but not what objects has.
 //   - One goroutine packs at a time: the reflector, in set, and in packedList.ListWithContext before a list is complete; or remote, with
 //     its mutex locked. mu guards objects and not the codec.
 type packed struct {
@@ -74,7 +74,7 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 		return nil, false
 	}
 	return s.recent.read(key, data, func() runtime.Object {
-		obj := s.codec.Unpack(data)
+		obj := s.codec.Unpack(key, data)
 		s.detector.AddObject(obj)
 		return obj
 	}), true
@@ -91,7 +91,7 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 	if !ok {
 		return nil, false
 	}
-	return s.codec.Unpack(data), true
+	return s.codec.Unpack(key, data), true
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {
@@ -144,7 +144,7 @@ func (o *packedObject) DeepCopyObject() runtime.Object {
 // unpacked returns obj as handlers receive it.
 func (s *packed) unpacked(obj runtime.Object) runtime.Object {
 	if p, ok := obj.(*packedObject); ok {
-		return s.codec.Unpack(p.data)
+		return s.codec.Unpack(p.key, p.data)
 	}
 	return obj
 }

@@ -33,8 +33,8 @@ type table struct {
 
 // tablePart is a hash table with open addressing.
 type tablePart struct {
-	// slots are empty if they are 0. Otherwise they have the low half of the hash, and one more than the offset of the entry in data.
-	slots []uint64
+	// slots are empty if they are 0. Otherwise they have one more than the offset of the entry in data.
+	slots []uint32
 	used  int
 	// data has, for each entry, the lengths of key and value, and then both.
 	data   []byte
@@ -44,21 +44,18 @@ type tablePart struct {
 func newTable() *table { return &table{seed: maphash.MakeSeed()} }
 
 // find returns the part of a key, its hash, and its slot, or -1.
-func (t *table) find(key string) (p *tablePart, hash uint32, slot int) {
-	sum := maphash.String(t.seed, key)
-	p, hash = &t.parts[sum>>56], uint32(sum)
+func (t *table) find(key string) (p *tablePart, hash uint64, slot int) {
+	hash = maphash.String(t.seed, key)
+	p = &t.parts[hash>>56]
 	return p, hash, p.find(key, hash)
 }
 
-func (p *tablePart) find(key string, hash uint32) int {
+func (p *tablePart) find(key string, hash uint64) int {
 	if len(p.slots) == 0 {
 		return -1
 	}
 	mask := len(p.slots) - 1
 	for i := int(hash) & mask; p.slots[i] != 0; i = (i + 1) & mask {
-		if uint32(p.slots[i]>>32) != hash {
-			continue
-		}
 		if k, _, _ := p.entry(p.slots[i]); string(k) == key {
 			return i
 		}
@@ -66,9 +63,15 @@ func (p *tablePart) find(key string, hash uint32) int {
 	return -1
 }
 
+// home returns the slot in which the search for the entry of a slot begins.
+func (t *table) home(p *tablePart, slot uint32) int {
+	key, _, _ := p.entry(slot)
+	return int(maphash.Bytes(t.seed, key)) & (len(p.slots) - 1)
+}
+
 // entry returns the key and the value of a slot, and the length of its entry.
-func (p *tablePart) entry(slot uint64) (key, value []byte, length int) {
-	entry := p.data[uint32(slot)-1:]
+func (p *tablePart) entry(slot uint32) (key, value []byte, length int) {
+	entry := p.data[slot-1:]
 	keyLength, n := binary.Uvarint(entry)
 	valueLength, m := binary.Uvarint(entry[n:])
 	from := n + m
@@ -113,20 +116,20 @@ func (t *table) set(key, value string) {
 	if slot >= 0 {
 		_, _, length := p.entry(p.slots[slot])
 		p.unused += length
-		p.slots[slot] = uint64(hash)<<32 | p.append(key, value)
+		p.slots[slot] = p.append(key, value)
 		p.tidy()
 		return
 	}
 	if 4*(p.used+1) > 3*len(p.slots) {
-		p.resize(max(fewestSlots, 2*len(p.slots)))
+		t.resize(p, max(fewestSlots, 2*len(p.slots)))
 	}
-	p.place(uint64(hash)<<32 | p.append(key, value))
+	p.place(p.append(key, value), int(hash)&(len(p.slots)-1))
 	p.used++
 	t.count++
 }
 
 // append adds an entry, and returns one more than its offset.
-func (p *tablePart) append(key, value string) uint64 {
+func (p *tablePart) append(key, value string) uint32 {
 	var lengths [2 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(lengths[:], uint64(len(key)))
 	n += binary.PutUvarint(lengths[n:], uint64(len(value)))
@@ -139,25 +142,24 @@ func (p *tablePart) append(key, value string) uint64 {
 		p.data = append(make([]byte, 0, offset+max(more, offset/share, leastGrowth)), p.data...)
 	}
 	p.data = append(append(append(p.data, lengths[:n]...), key...), value...)
-	return uint64(offset) + 1
+	return uint32(offset) + 1
 }
 
-// place writes a slot for a key that has none.
-func (p *tablePart) place(slot uint64) {
-	mask := len(p.slots) - 1
-	i := int(slot>>32) & mask
+// place writes a slot for a key that has none. home is where the search for it begins.
+func (p *tablePart) place(slot uint32, home int) {
+	i := home
 	for p.slots[i] != 0 {
-		i = (i + 1) & mask
+		i = (i + 1) & (len(p.slots) - 1)
 	}
 	p.slots[i] = slot
 }
 
-func (p *tablePart) resize(n int) {
+func (t *table) resize(p *tablePart, n int) {
 	before := p.slots
-	p.slots = make([]uint64, n)
+	p.slots = make([]uint32, n)
 	for _, slot := range before {
 		if slot != 0 {
-			p.place(slot)
+			p.place(slot, t.home(p, slot))
 		}
 	}
 }
@@ -172,20 +174,19 @@ func (t *table) remove(key string) bool {
 	p.unused += length
 	p.used--
 	t.count--
-	p.empty(slot)
+	t.empty(p, slot)
 	if len(p.slots) > fewestSlots && 8*p.used < len(p.slots) {
-		p.resize(len(p.slots) / 2)
+		t.resize(p, len(p.slots)/2)
 	}
 	p.tidy()
 	return true
 }
 
 // empty empties a slot, and moves later ones forward that would not be found behind it.
-func (p *tablePart) empty(hole int) {
+func (t *table) empty(p *tablePart, hole int) {
 	mask := len(p.slots) - 1
 	for i := (hole + 1) & mask; p.slots[i] != 0; i = (i + 1) & mask {
-		home := int(p.slots[i]>>32) & mask
-		if (i-home)&mask >= (i-hole)&mask {
+		if home := t.home(p, p.slots[i]); (i-home)&mask >= (i-hole)&mask {
 			p.slots[hole] = p.slots[i]
 			hole = i
 		}
@@ -204,8 +205,8 @@ func (p *tablePart) tidy() {
 			continue
 		}
 		_, _, length := p.entry(slot)
-		from := int(uint32(slot) - 1)
-		p.slots[i] = slot>>32<<32 | uint64(len(data)+1)
+		from := int(slot - 1)
+		p.slots[i] = uint32(len(data) + 1)
 		data = append(data, p.data[from:from+length]...)
 	}
 	p.data, p.unused = data, 0

@@ -21,7 +21,8 @@ import (
 //   - Unpack returns what was given to Pack, except that times are whole seconds in the local time zone. Nil and empty slices and maps
 //     stay different.
 //   - What Pack has returned can be unpacked as long as the codec exists, whatever was packed since: words are only added.
-//   - A packed string is valid for its codec only, and not for another codec of the same type: it contains the numbers of words.
+//   - A packed string is valid for its codec and its key only, and not for another codec of the same type: it contains the numbers of words
+//     and of the parts of the key.
 //   - Only one goroutine may call Pack at a time; the caller ensures this. Any number may call Unpack, also during Pack, for strings that
 //     Pack has returned.
 type Codec struct {
@@ -44,17 +45,18 @@ func New(example runtime.Object) (*Codec, error) {
 // that tenants do not choose s.
 func (c *Codec) Know(s string) { c.words.add(s) }
 
-// Pack returns the encoded obj. Times lose fractions of seconds, as in JSON. key identifies obj.
+// Pack returns the encoded obj. Times lose fractions of seconds, as in JSON. key identifies obj. Its parts, between separators, are not
+// encoded again in obj.
 func (c *Codec) Pack(key string, obj runtime.Object) string {
-	p := &packer{words: c.words, object: maphash.String(c.words.seed, key)}
+	p := &packer{words: c.words, object: maphash.String(c.words.seed, key), earlier: partsOf(key)}
 	c.coder.pack(p, reflect.ValueOf(obj).Elem())
 	return string(p.data)
 }
 
-// Unpack returns a new object, which shares memory with packed. It panics if packed is not a result of Pack.
-func (c *Codec) Unpack(packed string) runtime.Object {
+// Unpack returns a new object, which shares memory with key and packed. It panics if packed is not a result of Pack with the same key.
+func (c *Codec) Unpack(key, packed string) runtime.Object {
 	v := reflect.New(c.object)
-	c.coder.unpack(&unpacker{words: c.words, data: packed}, v.Elem())
+	c.coder.unpack(&unpacker{words: c.words, data: packed, earlier: partsOf(key)}, v.Elem())
 	return v.Interface().(runtime.Object)
 }
 
@@ -68,7 +70,7 @@ const (
 )
 
 const (
-	// again is the first number of a string that the object has before: the number of that string follows.
+	// again is the first number of a string that the key or the object has before: the number of that string follows.
 	again = decimal + kinds
 	// located is the first number of a URL below /clusters/: the number of the word for the part until then follows, and then the rest as
 	// a string.
@@ -77,9 +79,13 @@ const (
 )
 
 const (
-	// leastRepeated is the length of the shortest string to which again refers, and repeated how many of an object have a number: the first
-	// ones whose encoding is plain.
-	leastRepeated, repeated = 8, 8
+	// leastRepeated is the length of the shortest string of an object to which again refers, and repeated how many strings have a number:
+	// the parts of the key, and then the first ones of the object whose encoding is plain.
+	leastRepeated, repeated = 8, 11
+	// leastPart is the length of the shortest part of a key to which again refers: again takes two bytes, a string one more than its length.
+	leastPart = 3
+	// separators are between the parts of a key.
+	separators = "|/"
 )
 
 // earlier has the strings of one object that have a number.
@@ -88,9 +94,22 @@ type earlier struct {
 	n       int
 }
 
-// add numbers a string whose encoding is plain.
-func (e *earlier) add(s string) {
-	if len(s) >= leastRepeated && e.n < repeated {
+// partsOf numbers the parts of a key.
+func partsOf(key string) earlier {
+	var e earlier
+	for at := 0; at >= 0; {
+		part := key
+		if at = strings.IndexAny(key, separators); at >= 0 {
+			part, key = key[:at], key[at+1:]
+		}
+		e.add(part, leastPart)
+	}
+	return e
+}
+
+// add numbers a string of a least length.
+func (e *earlier) add(s string, least int) {
+	if len(s) >= least && e.n < repeated {
 		e.strings[e.n] = s
 		e.n++
 	}
@@ -139,7 +158,7 @@ func (p *packer) string(s string) {
 	}
 	p.number(uint64(len(s))*kinds + plain)
 	p.data = append(p.data, s...)
-	p.add(s)
+	p.add(s, leastRepeated)
 }
 
 type unpacker struct {
@@ -182,6 +201,6 @@ func (u *unpacker) string() string {
 		return uuid.UUID([]byte(u.take(16))).String()
 	}
 	s := u.take(int(n / kinds))
-	u.add(s)
+	u.add(s, leastRepeated)
 	return s
 }

@@ -61,19 +61,20 @@ func TestUnpackedObjectsEqualThePackedOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	type packed struct {
-		codec *Codec
-		want  any
-		data  string
+		codec     *Codec
+		want      any
+		key, data string
 	}
 	var all []packed
 	for n := range 3000 {
 		ws, lc := &tenancyv1alpha1.Workspace{}, &corev1alpha1.LogicalCluster{}
 		fill.Fill(ws)
 		fill.Fill(lc)
-		all = append(all, packed{workspaces, ws, workspaces.Pack(fmt.Sprint(n), ws)}, packed{clusters, lc, clusters.Pack(fmt.Sprint(n), lc)})
+		key := []string{fmt.Sprint(n), "a-long-name|another-long-name", "cluster|", "|cluster/007", "https://host:6443/clusters/root:team", strings.Repeat("a-long-name|", 20)}[n%6]
+		all = append(all, packed{workspaces, ws, key, workspaces.Pack(key, ws)}, packed{clusters, lc, key, clusters.Pack(key, lc)})
 	}
 	for _, p := range all { // once more words are known than there were then
-		if got := p.codec.Unpack(p.data); !reflect.DeepEqual(got, p.want) {
+		if got := p.codec.Unpack(p.key, p.data); !reflect.DeepEqual(got, p.want) {
 			t.Fatalf("got %#v\nwant %#v", got, p.want)
 		}
 	}
@@ -103,8 +104,21 @@ func TestAStringThatAnObjectHasTwiceIsPackedOnce(t *testing.T) {
 	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-name-of-one-object"}}
 	once := len(codec.Pack("a", lc))
 	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{Username: lc.GenerateName}
-	if twice := codec.Pack("a", lc); len(twice) > once+8 || !reflect.DeepEqual(codec.Unpack(twice), lc) {
+	if twice := codec.Pack("a", lc); len(twice) > once+8 || !reflect.DeepEqual(codec.Unpack("a", twice), lc) {
 		t.Errorf("%d bytes, %d with the string twice", once, len(twice))
+	}
+}
+
+func TestPartsOfTheKeyAreNotPackedAgain(t *testing.T) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: "a-name", Namespace: "a-namespace", GenerateName: "a-cluster"}}
+	const key = "a-cluster|a-namespace/a-name"
+	packed := codec.Pack(key, lc)
+	if len(packed) > 8 || !reflect.DeepEqual(codec.Unpack(key, packed), lc) {
+		t.Errorf("%q has what the key has", packed)
 	}
 }
 
@@ -116,7 +130,7 @@ func TestURLsOfLogicalClustersShareWhatTheyBeginWith(t *testing.T) {
 	pack := func(n int, url string) int {
 		lc := &corev1alpha1.LogicalCluster{Status: corev1alpha1.LogicalClusterStatus{URL: url}}
 		packed := codec.Pack(fmt.Sprint(n), lc)
-		if !reflect.DeepEqual(codec.Unpack(packed), lc) {
+		if !reflect.DeepEqual(codec.Unpack(fmt.Sprint(n), packed), lc) {
 			t.Errorf("%s is packed as %q", url, packed)
 		}
 		return len(packed)
@@ -171,7 +185,7 @@ func TestUnpackDuringPack(t *testing.T) {
 	}()
 	n := 0
 	for p := range packed {
-		if got := codec.Unpack(p); !reflect.DeepEqual(got, logicalCluster(n)) {
+		if got := codec.Unpack(fmt.Sprint(n), p); !reflect.DeepEqual(got, logicalCluster(n)) {
 			t.Fatalf("got %v", got)
 		}
 		n++
@@ -186,7 +200,7 @@ func BenchmarkUnpack(b *testing.B) {
 	packed := codec.Pack("1", logicalCluster(1))
 	b.ReportAllocs()
 	for b.Loop() {
-		runtime.KeepAlive(codec.Unpack(packed))
+		runtime.KeepAlive(codec.Unpack("1", packed))
 	}
 }
 
@@ -217,7 +231,7 @@ func TestAKnownStringTakesItsNumberOnly(t *testing.T) {
 		t.Errorf("got %d bytes before, %d after", len(unknown), len(known))
 	}
 	for _, packed := range []string{unknown, known} {
-		if diff := cmp.Diff(configMap, codec.Unpack(packed)); diff != "" {
+		if diff := cmp.Diff(configMap, codec.Unpack("a", packed)); diff != "" {
 			t.Error(diff)
 		}
 	}

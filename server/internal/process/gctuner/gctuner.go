@@ -19,7 +19,7 @@ const (
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 1 << 30
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
-	idle, idleShare = 32 << 20, 8
+	idle, idleShare = 32 << 20, 16
 	// unusedShare is how much memory without live objects an idle process keeps, as a multiple of the garbage that it may have.
 	unusedShare = 2
 	// restPeriods is how many periods are between two times that memory is returned to the system, which takes a collection, and later

@@ -18,13 +18,13 @@ func TestGarbageDependsOnTheRateOfAllocationAndOnTheLiveMemory(t *testing.T) {
 	}{
 		{"no samples", 0, 0, 0, 100},
 		{"small and idle", 64 * mib, 64 * mib, 2 * time.Minute, 50},
-		{"idle", 512 * mib, 100 * mib, 2 * time.Minute, 12},
+		{"idle", 1024 * mib, 100 * mib, 2 * time.Minute, 6},
 		{"moderate: the allocations of two seconds", 100 * mib, 100 * mib, time.Second, 200},
 		{"moderate and large: the allocations of ten seconds", 500 * mib, 40 * mib, time.Second, 80},
 		{"busy: bounded", 100 * mib, 100 * mib, 100 * time.Millisecond, 384},
 		{"busy and large: as much garbage as live memory", 512 * mib, 1024 * mib, 100 * time.Millisecond, 100},
 		{"very large: less garbage than live memory", 4096 * mib, 1024 * mib, time.Second, 25},
-		{"very large and idle", 4096 * mib, 1024 * mib, time.Hour, 12},
+		{"very large and idle", 4096 * mib, 1024 * mib, time.Hour, 6},
 		{"larger than all bounds", 8192 * mib, 1024 * mib, time.Second, 12},
 	} {
 		if got := percent(c.live, c.allocated, c.in); got != c.want {
