@@ -96,7 +96,7 @@ func fixFeatures() error {
 func (s *server) addHooks(announce func()) {
 	s.api.AddPostStartHookOrDie("kcp-informers", func(hook genericapiserver.PostStartHookContext) error {
 		s.background.Go(func() { s.runInformers(hook) })
-		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
+		if err := s.tenancy.informers.WaitForLookUps(hook); err != nil {
 			return err
 		}
 		if _, err := s.tenancy.set.LogicalClusters.Get(logicalcluster.Root, "", corev1alpha1.LogicalClusterName); err == nil {
@@ -108,7 +108,7 @@ func (s *server) addHooks(announce func()) {
 		return nil
 	})
 	s.api.AddPostStartHookOrDie("kcp-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
-		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
+		if err := s.tenancy.informers.WaitForLookUps(hook); err != nil {
 			return err
 		}
 		if s.opts.Sharding.IsRoot() && !s.opts.OnlyVirtualWorkspaces {
@@ -148,20 +148,29 @@ func (s *server) addHooks(announce func()) {
 func (s *server) addControllerHooks() {
 	var taking atomic.Pointer[election]
 	s.api.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
-		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
-			return err
+		// The server serves before all informers are filled, which controllers need.
+		whenFilled := func(run func()) {
+			s.background.Go(func() {
+				if s.tenancy.informers.WaitForSync(hook) == nil {
+					run()
+				}
+			})
 		}
 		if !s.opts.LeaderElection.Enabled {
-			klog.FromContext(hook).Info("Starting controllers")
-			s.background.Go(func() { s.runControllers(hook) })
+			whenFilled(func() {
+				klog.FromContext(hook).Info("Starting controllers")
+				s.runControllers(hook)
+			})
 			return nil
 		}
 		e, err := s.newElection(hook, s.runControllers)
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
-		taking.Store(e)
-		s.background.Go(func() { e.run(hook) })
+		whenFilled(func() {
+			taking.Store(e)
+			e.run(hook)
+		})
 		return nil
 	})
 	s.api.AddPreShutdownHookOrDie("kcp-controllers", func() error {

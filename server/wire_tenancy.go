@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"reflect"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -68,6 +71,11 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 		informers: informers.NewFactory(), stored: map[string]*storage.Typed{}, sources: map[reflect.Type]*storage.Source{},
 	}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
+	readStored := func(kind informers.Kind, get getStored) {
+		if !opts.Sharding.Enabled() { // other shards are told what the informers have
+			t.informers.ReadStored(kind.Resource, storedObjects{backend, kind.Example, get})
+		}
+	}
 	for _, kind := range informers.Kinds() {
 		name := reflect.TypeOf(kind.Example).Elem().Name()
 		if !kind.Stored {
@@ -77,6 +85,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 			}
 			t.informers.From(kind.Resource, source)
 			t.sources[reflect.TypeOf(kind.Example)] = source
+			readStored(kind, source.Get)
 			continue
 		}
 		stored, err := backend.Typed(up.definitionOptions, kind.Resource, scheme, name, name+"List")
@@ -85,6 +94,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 		}
 		t.stored[kind.Resource.Resource] = stored
 		t.informers.From(kind.Resource, stored)
+		readStored(kind, func(ctx context.Context, _, name string, out runtime.Object) error { return stored.Get(ctx, name, out) })
 	}
 	var err error
 	if t.set, err = informers.NewSet(t.informers); err != nil {
@@ -113,6 +123,31 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 	t.defaults = exports.Defaults{Exports: t.exports, Types: t.types, References: t.references}
 	return t, nil
 }
+
+// getStored reads a stored object of a logical cluster into out.
+type getStored func(ctx context.Context, namespace, name string, out runtime.Object) error
+
+// storedObjects is an informers.Stored.
+type storedObjects struct {
+	*storage.Backend
+	example runtime.Object
+	get     getStored
+}
+
+// Read implements informers.Stored. Parts of keys can be from the URL of any request: what cannot be the name of an object does not exist.
+func (s storedObjects) Read(ctx context.Context, key informers.Key) (runtime.Object, error) {
+	if !logicalcluster.ValidPath(string(key.Cluster)) || !isSegment(key.Name) || key.Namespace != "" && !isSegment(key.Namespace) {
+		return nil, nil
+	}
+	out := s.example.DeepCopyObject()
+	err := s.get(logicalcluster.WithName(ctx, key.Cluster), key.Namespace, key.Name, out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return out, err
+}
+
+func isSegment(name string) bool { return name != "" && len(path.IsValidPathSegmentName(name)) == 0 }
 
 // builtInSource returns the stored objects of a type of Kubernetes.
 func builtInSource(backend *storage.Backend, up *upstream, resource schema.GroupVersionResource, kind string) (*storage.Source, error) {
@@ -150,7 +185,8 @@ func (t *tenancy) derivesDefinitions(cluster logicalcluster.Name) bool {
 // decisive returns the informers that authorization and the resolution of logical clusters use.
 func (t *tenancy) decisive() []freshness.Informer {
 	return []freshness.Informer{
-		t.set.LogicalClusters.Informer, t.set.Workspaces.Informer, t.set.WorkspaceTypes.Informer,
+		informers.LookUps{Informer: t.set.LogicalClusters.Informer}, informers.LookUps{Informer: t.set.Workspaces.Informer},
+		t.set.WorkspaceTypes.Informer,
 		t.set.WorkspaceAuthenticationConfigurations.Informer,
 		t.set.ClusterRoles.Informer, t.set.ClusterRoleBindings.Informer, t.set.Roles.Informer, t.set.RoleBindings.Informer,
 		t.set.APIExports.Informer, t.set.APIBindings.Informer,

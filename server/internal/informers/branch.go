@@ -22,7 +22,7 @@ func (i *Informer) Branch() (branch *Informer, end func()) {
 		root = i.root
 	}
 	branch = &Informer{resource: root.resource, store: root.store, indexer: root.indexer, example: root.example,
-		synced: root.synced, root: root, remote: root.remote, merged: root.merged}
+		synced: root.synced, root: root, remote: root.remote, merged: root.merged, filling: root.filling}
 	return branch, func() {
 		root.mu.Lock()
 		defer root.mu.Unlock()

@@ -19,6 +19,7 @@ type Factory struct {
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
 
+	stored       map[schema.GroupVersionResource]Stored
 	acknowledged func(schema.GroupResource) Acknowledged
 	indexed      bool
 }
@@ -27,6 +28,7 @@ type Factory struct {
 func NewFactory() *Factory {
 	return &Factory{
 		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
+		stored:    map[schema.GroupVersionResource]Stored{},
 		informers: map[schema.GroupVersionResource]*Informer{},
 		started:   map[schema.GroupVersionResource]bool{},
 	}
@@ -38,6 +40,14 @@ func (f *Factory) From(resource schema.GroupVersionResource, source cache.Lister
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sources[resource] = source
+}
+
+// ReadStored makes look-ups read stored until the informer of a resource is filled, if there may be very many of its objects. It must be
+// called before For.
+func (f *Factory) ReadStored(resource schema.GroupVersionResource, stored Stored) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stored[resource] = stored
 }
 
 // Acknowledge makes Informer.Current of all informers wait for what acknowledged returns for their resources. It must be called before For.
@@ -58,6 +68,9 @@ func (f *Factory) For(kind Kind) (*Informer, error) {
 	i, err := f.make(kind)
 	if err != nil {
 		return nil, err
+	}
+	if stored := f.stored[kind.Resource]; stored != nil && (kind.Packed || kind.PackedInOrder) {
+		i.ReadStored(stored)
 	}
 	if f.acknowledged != nil {
 		i.Acknowledge(f.acknowledged(kind.Resource.GroupResource()))
@@ -116,16 +129,31 @@ func (f *Factory) Start(ctx context.Context) {
 			panic(fmt.Sprintf("starting the informer of %s: it has no source: call From before For", r))
 		}
 		f.started[r] = true
-		f.running.Go(func() { i.Run(ctx) })
+		f.running.Go(func() {
+			if i.filling == nil || f.WaitForLookUps(ctx) == nil { // look-ups need the others first
+				i.Run(ctx)
+			}
+		})
 	}
 }
 
 // WaitForSync returns when every informer that For has made is filled, or with the error of ctx.
 func (f *Factory) WaitForSync(ctx context.Context) error {
+	return f.wait(ctx, func(*Informer) bool { return true })
+}
+
+// WaitForLookUps returns when look-ups of single objects find everything, or with the error of ctx: some informers may not be filled.
+func (f *Factory) WaitForLookUps(ctx context.Context) error {
+	return f.wait(ctx, func(i *Informer) bool { return i.filling == nil })
+}
+
+func (f *Factory) wait(ctx context.Context, forOne func(*Informer) bool) error {
 	f.mu.Lock()
 	all := make([]*Informer, 0, len(f.informers))
 	for _, i := range f.informers {
-		all = append(all, i)
+		if forOne(i) {
+			all = append(all, i)
+		}
 	}
 	f.mu.Unlock()
 	for _, i := range all {

@@ -101,6 +101,7 @@ type Informer struct {
 	waiting  versionWaiters
 
 	acknowledged Acknowledged // nil if Current does not wait
+	filling      *filling     // nil if look-ups never read what is stored
 
 	// What follows is nil, and changes nothing, on a server without other shards, and for a kind that is not global.
 	remote *remote    // the objects of other shards
@@ -244,6 +245,14 @@ func (i *Informer) Run(ctx context.Context) {
 		i.detector.Run(ctx.Done())
 	}()
 	defer func() { <-detecting }()
+	if i.filling != nil {
+		caughtUp := make(chan struct{})
+		go func() {
+			defer close(caughtUp)
+			i.catchUp(ctx)
+		}()
+		defer func() { <-caughtUp }()
+	}
 	Reflect(ctx, cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i),
 		cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}))
 }

@@ -32,7 +32,7 @@ func (l Lister[T]) Find(cluster logicalcluster.Name, namespace, name string) (T,
 
 func (l Lister[T]) find(cluster logicalcluster.Name, namespace, name string) (runtime.Object, bool) {
 	key := Key{Cluster: cluster, Namespace: namespace, Name: name}
-	obj, ok := l.store.get(key.String())
+	obj, ok := l.lookUp(key)
 	if !ok && l.merged != nil {
 		obj, ok = l.merged.get(key)
 	}
@@ -41,7 +41,7 @@ func (l Lister[T]) find(cluster logicalcluster.Name, namespace, name string) (ru
 
 // Has reports whether this shard has an object. It is faster than Get for objects that are packed.
 func (l Lister[T]) Has(cluster logicalcluster.Name, namespace, name string) bool {
-	return l.store.has(Key{Cluster: cluster, Namespace: namespace, Name: name}.String())
+	return l.lookFor(Key{Cluster: cluster, Namespace: namespace, Name: name})
 }
 
 func (l Lister[T]) typed(obj runtime.Object, ok bool, name string) (T, error) {

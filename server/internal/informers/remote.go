@@ -206,15 +206,14 @@ func (i *Informer) AddIndexers(indexers cache.Indexers) error {
 
 // GetLocal returns one object of this shard, or a NotFound error. Writers of objects use it.
 func (l Lister[T]) GetLocal(cluster logicalcluster.Name, namespace, name string) (T, error) {
-	key := Key{Cluster: cluster, Namespace: namespace, Name: name}
-	obj, ok := l.store.get(key.String())
+	obj, ok := l.lookUp(Key{Cluster: cluster, Namespace: namespace, Name: name})
 	return l.typed(obj, ok, name)
 }
 
 // GetAnywhere returns one object of this shard, or of the shard that holds the cluster, also of a kind of edges.
 func (l Lister[T]) GetAnywhere(cluster logicalcluster.Name, namespace, name string) (T, error) {
 	key := Key{Cluster: cluster, Namespace: namespace, Name: name}
-	obj, ok := l.store.get(key.String())
+	obj, ok := l.lookUp(key)
 	if !ok && l.remote != nil {
 		obj, ok = l.remote.get(key)
 	}

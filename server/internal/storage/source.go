@@ -84,13 +84,22 @@ func (s *Source) AsRead(obj runtime.Object) (runtime.Object, error) {
 	return runtime.Decode(s.codec, data)
 }
 
+// Get reads the current state of an object of the cluster of ctx from etcd into out.
+func (s *Source) Get(ctx context.Context, namespace, name string, out runtime.Object) error {
+	return s.typed.Get(ctx, inNamespace(namespace, name), out)
+}
+
+// inNamespace returns the part of a key behind the cluster.
+func inNamespace(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
 // Create stores obj in the cluster of ctx as it is: it must be what AsRead returns. See Typed.CreateAsRead.
 func (s *Source) Create(ctx context.Context, obj metav1.Object) error {
-	name := obj.GetName()
-	if namespace := obj.GetNamespace(); namespace != "" {
-		name = namespace + "/" + name
-	}
-	return s.typed.CreateAsRead(ctx, name, obj.(runtime.Object))
+	return s.typed.CreateAsRead(ctx, inNamespace(obj.GetNamespace(), obj.GetName()), obj.(runtime.Object))
 }
 
 // externalCodec decodes stored objects of a built-in type to one external version. Upstream's codec of a storage decodes them to the

@@ -58,6 +58,7 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
+		w.clusters.WaitForChanges(ctx)
 		ctx, end := w.open.Begin(ctx, cluster)
 		defer end()
 		if !cluster.Wildcard && isInactive(w.clusters, cluster.Name) {

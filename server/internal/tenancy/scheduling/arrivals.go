@@ -17,12 +17,14 @@ const arrivalTimeout = 2 * time.Second
 
 // arrivals lets requests wait until an informer has the objects that they stored.
 type arrivals struct {
+	informer *informers.Informer
+
 	mu      sync.Mutex
 	waiting map[informers.Key][]chan struct{}
 }
 
 func newArrivals(informer *informers.Informer) *arrivals {
-	a := &arrivals{waiting: map[informers.Key][]chan struct{}{}}
+	a := &arrivals{informer: informer, waiting: map[informers.Key][]chan struct{}{}}
 	informer.AddHandler(func(_, obj runtime.Object) {
 		if obj == nil {
 			return
@@ -43,7 +45,7 @@ func (a *arrivals) arrived(key informers.Key) {
 	delete(a.waiting, key)
 }
 
-// expect must be called before the object is stored. wait returns when the informer has the object, forget stops
+// expect must be called before the object is stored. wait returns when look-ups find the object, forget stops
 // waiting.
 func (a *arrivals) expect(key informers.Key) (wait func(context.Context), forget func()) {
 	c := make(chan struct{})
@@ -59,6 +61,9 @@ func (a *arrivals) expect(key informers.Key) (wait func(context.Context), forget
 		}
 	}
 	wait = func(ctx context.Context) {
+		if !a.informer.IsFilled() {
+			return
+		}
 		timeout := time.NewTimer(arrivalTimeout)
 		defer timeout.Stop()
 		select {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestArrivalsReleaseWaitingRequests(t *testing.T) {
-	a := &arrivals{waiting: map[informers.Key][]chan struct{}{}}
+	a := &arrivals{informer: &informers.Informer{}, waiting: map[informers.Key][]chan struct{}{}}
 	key := informers.Key{Cluster: "c", Name: "n"}
 	first, forgetFirst := a.expect(key)
 	second, forgetSecond := a.expect(key)
