@@ -72,7 +72,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 	}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
 	readStored := func(kind informers.Kind, get getStored) {
-		if !opts.Sharding.Enabled() { // other shards are told what the informers have
+		if !opts.Sharding.Enabled() { // other shards learn what the informers have
 			t.informers.ReadStored(kind.Resource, storedObjects{backend, kind.Example, get})
 		}
 	}
