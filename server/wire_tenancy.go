@@ -7,7 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -147,7 +147,7 @@ func (s storedObjects) Read(ctx context.Context, key informers.Key) (runtime.Obj
 	return out, err
 }
 
-func isSegment(name string) bool { return name != "" && len(path.IsValidPathSegmentName(name)) == 0 }
+func isSegment(name string) bool { return name != "" && len(content.IsPathSegmentName(name)) == 0 }
 
 // builtInSource returns the stored objects of a type of Kubernetes.
 func builtInSource(backend *storage.Backend, up *upstream, resource schema.GroupVersionResource, kind string) (*storage.Source, error) {
