@@ -167,10 +167,8 @@ func (s *server) addControllerHooks() {
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
-		whenFilled(func() {
-			taking.Store(e)
-			e.run(hook)
-		})
+		taking.Store(e)
+		whenFilled(func() { e.run(hook) })
 		return nil
 	})
 	s.api.AddPreShutdownHookOrDie("kcp-controllers", func() error {

@@ -6,7 +6,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,9 +70,9 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 		informers: informers.NewFactory(), stored: map[string]*storage.Typed{}, sources: map[reflect.Type]*storage.Source{},
 	}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
-	readStored := func(kind informers.Kind, get getStored) {
+	readStored := func(kind informers.Kind, find findStored) {
 		if !opts.Sharding.Enabled() { // other shards learn what the informers have
-			t.informers.ReadStored(kind.Resource, storedObjects{backend, kind.Example, get})
+			t.informers.ReadStored(kind.Resource, storedObjects{backend, kind.Example, find})
 		}
 	}
 	for _, kind := range informers.Kinds() {
@@ -85,7 +84,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 			}
 			t.informers.From(kind.Resource, source)
 			t.sources[reflect.TypeOf(kind.Example)] = source
-			readStored(kind, source.Get)
+			readStored(kind, source.Find)
 			continue
 		}
 		stored, err := backend.Typed(up.definitionOptions, kind.Resource, scheme, name, name+"List")
@@ -94,7 +93,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 		}
 		t.stored[kind.Resource.Resource] = stored
 		t.informers.From(kind.Resource, stored)
-		readStored(kind, func(ctx context.Context, _, name string, out runtime.Object) error { return stored.Get(ctx, name, out) })
+		readStored(kind, stored.Find)
 	}
 	var err error
 	if t.set, err = informers.NewSet(t.informers); err != nil {
@@ -124,14 +123,14 @@ func newTenancy(opts options.Completed, backend *storage.Backend, up *upstream) 
 	return t, nil
 }
 
-// getStored reads a stored object of a logical cluster into out.
-type getStored func(ctx context.Context, namespace, name string, out runtime.Object) error
+// findStored reads a stored object of a logical cluster into out: see storage.Typed.
+type findStored func(ctx context.Context, namespace, name string, out runtime.Object) (found bool, err error)
 
 // storedObjects is an informers.Stored.
 type storedObjects struct {
 	*storage.Backend
 	example runtime.Object
-	get     getStored
+	find    findStored
 }
 
 // Read implements informers.Stored. Parts of keys can be from the URL of any request: what cannot be the name of an object does not exist.
@@ -140,11 +139,10 @@ func (s storedObjects) Read(ctx context.Context, key informers.Key) (runtime.Obj
 		return nil, nil
 	}
 	out := s.example.DeepCopyObject()
-	err := s.get(logicalcluster.WithName(ctx, key.Cluster), key.Namespace, key.Name, out)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	if found, err := s.find(logicalcluster.WithName(ctx, key.Cluster), key.Namespace, key.Name, out); !found {
+		return nil, err
 	}
-	return out, err
+	return out, nil
 }
 
 func isSegment(name string) bool { return name != "" && len(content.IsPathSegmentName(name)) == 0 }

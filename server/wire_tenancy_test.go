@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -18,12 +16,15 @@ import (
 func TestOnlyWhatCanBeTheKeyOfAnObjectIsReadFromStorage(t *testing.T) {
 	var failure error
 	var asked []string
-	s := storedObjects{example: &corev1alpha1.LogicalCluster{}, get: func(ctx context.Context, namespace, name string, out runtime.Object) error {
+	exists := true
+	find := func(ctx context.Context, namespace, name string, out runtime.Object) (bool, error) {
 		cluster, err := logicalcluster.NameFrom(ctx)
 		asked = append(asked, string(cluster)+"|"+namespace+"/"+name)
 		out.(*corev1alpha1.LogicalCluster).Name = name
-		return errors.Join(err, failure)
-	}}
+		err = errors.Join(err, failure)
+		return exists && err == nil, err
+	}
+	s := storedObjects{example: &corev1alpha1.LogicalCluster{}, find: find}
 	for _, key := range []informers.Key{
 		{Cluster: "", Name: "cluster"}, {Cluster: "*", Name: "cluster"}, {Cluster: "a/b", Name: "cluster"}, {Cluster: "..", Name: "cluster"},
 		{Cluster: "a", Name: ""}, {Cluster: "a", Name: ".."}, {Cluster: "a", Name: "b/c"}, {Cluster: "a", Namespace: "..", Name: "b"},
@@ -37,7 +38,7 @@ func TestOnlyWhatCanBeTheKeyOfAnObjectIsReadFromStorage(t *testing.T) {
 	if err != nil || obj.(*corev1alpha1.LogicalCluster).Name != "b" || strings.Join(asked, " ") != "a|n/b" {
 		t.Errorf("got %v, %v, asked for %q", obj, err, asked)
 	}
-	failure = apierrors.NewNotFound(schema.GroupResource{}, "b")
+	exists = false
 	if obj, err := s.Read(t.Context(), informers.Key{Cluster: "a", Name: "b"}); obj != nil || err != nil {
 		t.Errorf("an object that does not exist: got %v, %v", obj, err)
 	}

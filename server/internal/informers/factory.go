@@ -130,14 +130,19 @@ func (f *Factory) Start(ctx context.Context) {
 		}
 		f.started[r] = true
 		f.running.Go(func() {
-			if i.filling == nil || f.WaitForLookUps(ctx) == nil { // look-ups need the others first
+			if i.filling == nil {
+				i.Run(ctx)
+				return
+			}
+			defer close(i.filling.ended)
+			if f.WaitForLookUps(ctx) == nil { // look-ups need the others first
 				i.Run(ctx)
 			}
 		})
 	}
 }
 
-// WaitForSync returns when every informer that For has made is filled, or with the error of ctx.
+// WaitForSync returns when every informer that For has made is filled, see Informer.Filled, or with the error of ctx.
 func (f *Factory) WaitForSync(ctx context.Context) error {
 	return f.wait(ctx, func(*Informer) bool { return true })
 }
@@ -158,7 +163,7 @@ func (f *Factory) wait(ctx context.Context, forOne func(*Informer) bool) error {
 	f.mu.Unlock()
 	for _, i := range all {
 		select {
-		case <-i.Synced():
+		case <-i.Filled():
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s of all clusters: %w", i.resource.GroupResource(), ctx.Err())
 		}

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/tools/cache"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -23,12 +24,20 @@ type storage struct {
 	revision uint64
 	err      error
 	reads    int
+	advanced func()        // called by Advance
+	hold     chan struct{} // closed when reads may return; nil if they need not wait
 }
 
 func (s *storage) Read(_ context.Context, key Key) (runtime.Object, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.reads++
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if obj, ok := s.objects[key.Cluster]; ok && s.err == nil && key.Name == "cluster" {
 		return obj.DeepCopy(), nil
 	}
@@ -42,6 +51,13 @@ func (s *storage) Revision(context.Context) (uint64, error) {
 }
 
 func (s *storage) Progress(context.Context) error { return nil }
+
+func (s *storage) Advance(context.Context) error {
+	if s.advanced != nil {
+		s.advanced()
+	}
+	return nil
+}
 
 func (s *storage) set(change func()) {
 	s.mu.Lock()
@@ -140,9 +156,7 @@ func TestLookUpsReadWhatIsStoredUntilTheInformerIsFilled(t *testing.T) {
 	}
 
 	close(mayList)
-	if err := factory.WaitForSync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	<-i.Synced()
 	<-source.watched
 	finds("before the events since the list have arrived", "a", "11")
 	if i.IsFilled() || !content.reading(lister) {
@@ -150,10 +164,10 @@ func TestLookUpsReadWhatIsStoredUntilTheInformerIsFilled(t *testing.T) {
 	}
 	source.events.Modify(cluster("a", "11"))
 	source.events.Add(cluster("b", "12"))
-	for deadline := time.Now().Add(30 * time.Second); !i.IsFilled(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("look-ups read what is stored after the events have arrived")
-		}
+	ended, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	if err := factory.WaitForSync(ended); err != nil || !i.IsFilled() {
+		t.Fatalf("look-ups read what is stored after the events have arrived: %v", err)
 	}
 	finds("afterwards", "a", "11")
 	finds("afterwards", "b", "12")
@@ -162,26 +176,165 @@ func TestLookUpsReadWhatIsStoredUntilTheInformerIsFilled(t *testing.T) {
 	}
 }
 
-func TestLookUpsEndWithTheServer(t *testing.T) {
-	content := &storage{err: errors.New("etcd has stopped")}
-	i, err := NewPacked(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		},
-	}, func(runtime.Object) {})
+// filledFrom returns a running informer that reads content until it is filled, and a function that stops it.
+func filledFrom(t *testing.T, lw cache.ListerWatcher, content *storage) (*Informer, func()) {
+	t.Helper()
+	factory, resource := NewFactory(), corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	factory.From(resource, lw)
+	factory.ReadStored(resource, content)
+	i, err := factory.For(Kind{Resource: resource, Example: &corev1alpha1.LogicalCluster{}, Packed: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.ReadStored(content)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); i.Run(ctx) }()
+	factory.Start(ctx)
+	return i, func() { cancel(); factory.Wait() }
+}
+
+// never is a source whose list does not end before its context.
+var never = &cache.ListWatch{
+	ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	},
+}
+
+func TestLookUpsEndWithTheServer(t *testing.T) {
+	i, stop := filledFrom(t, never, &storage{err: errors.New("etcd has stopped")})
 	answered := make(chan bool)
 	go func() { answered <- Lister[*corev1alpha1.LogicalCluster]{i}.Has("a", "", "cluster") }()
-	cancel()
-	<-ended
+	stop()
 	if <-answered {
 		t.Error("found an object that was never read")
+	}
+}
+
+func TestLookUpsEndWithAServerThatStopsBeforeItsInformersRun(t *testing.T) {
+	factory, content := NewFactory(), &storage{err: errors.New("etcd has stopped")}
+	first, read := corev1alpha1.SchemeGroupVersion.WithResource("firsts"), corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	factory.From(first, never)
+	factory.From(read, never)
+	factory.ReadStored(read, content)
+	if _, err := factory.For(Kind{Resource: first, Example: &corev1alpha1.LogicalCluster{}}); err != nil {
+		t.Fatal(err)
+	}
+	i, err := factory.For(Kind{Resource: read, Example: &corev1alpha1.LogicalCluster{}, Packed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx)
+	cancel()
+	factory.Wait()
+	if (Lister[*corev1alpha1.LogicalCluster]{i}).Has("a", "", "cluster") {
+		t.Error("found an object that was never read")
+	}
+	i.WaitForChanges(t.Context())
+}
+
+func TestReadsOfWhatIsStoredEndWithoutAnEvent(t *testing.T) {
+	source := &server{}
+	source.has(cluster("a", "1"))
+	content := &storage{objects: map[logicalcluster.Name]*corev1alpha1.LogicalCluster{"a": cluster("a", "1")}, revision: 12}
+	content.advanced = func() { // only then is there an event that is later than the list
+		<-source.watched
+		source.events.Add(cluster("b", "13"))
+	}
+	i, stop := filledFrom(t, &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}, content)
+	defer stop()
+	select {
+	case <-i.Filled():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the informer waits for an event that etcd does not send")
+	}
+}
+
+// TestNoLookUpGoesBack holds a read that began before the end, while the storage changes.
+func TestNoLookUpGoesBack(t *testing.T) {
+	source := &server{}
+	source.has(cluster("a", "1"))
+	content := &storage{
+		objects: map[logicalcluster.Name]*corev1alpha1.LogicalCluster{"a": cluster("a", "1")}, revision: 1, hold: make(chan struct{}),
+	}
+	mayList := make(chan struct{})
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			<-mayList
+			return source.list(ctx, options)
+		},
+		WatchFuncWithContext: source.watch,
+	}
+	i, stop := filledFrom(t, lw, content)
+	defer stop()
+	lister := Lister[*corev1alpha1.LogicalCluster]{i}
+	found := make(chan string)
+	go func() {
+		lc, err := lister.Get("a", "", "cluster")
+		if err != nil {
+			found <- err.Error()
+			return
+		}
+		found <- lc.ResourceVersion
+	}()
+	for reads := 0; reads == 0; time.Sleep(time.Millisecond) {
+		content.set(func() { reads = content.reads })
+	}
+	close(mayList)
+	<-source.watched
+	time.Sleep(2 * progressPause) // the informer has revision 1, and the read has not returned
+	select {
+	case <-i.Filled():
+		t.Fatal("the reads have ended before the last one has")
+	default:
+	}
+	content.set(func() { content.objects["a"], content.revision = cluster("a", "11"), 11 })
+	close(content.hold)
+	if version := <-found; version != "11" {
+		t.Fatalf("found %s", version)
+	}
+	again := make(chan string, 1)
+	go func() {
+		lc, err := lister.Get("a", "", "cluster")
+		if err != nil {
+			again <- err.Error()
+			return
+		}
+		again <- lc.ResourceVersion
+	}()
+	source.events.Modify(cluster("a", "11"))
+	<-i.Filled()
+	if version := <-again; version != "11" {
+		t.Errorf("a later look-up found %s", version)
+	}
+	if lc, err := lister.Get("a", "", "cluster"); err != nil || lc.ResourceVersion != "11" {
+		t.Errorf("after the reads, a look-up found %v: %v", lc, err)
+	}
+}
+
+// stops is the signal of a server that stops.
+type stops chan struct{}
+
+func (s stops) ShuttingDown() <-chan struct{} { return s }
+
+func TestWaitsForChangesEnd(t *testing.T) {
+	for _, end := range []string{"request", "server"} {
+		i, stop := filledFrom(t, never, &storage{revision: 1})
+		signal := stops(make(chan struct{}))
+		ctx, cancel := context.WithCancel(request.WithServerShutdownSignal(t.Context(), signal))
+		waited := make(chan struct{})
+		go func() { defer close(waited); i.WaitForChanges(ctx) }()
+		select {
+		case <-waited:
+			t.Error("it does not wait for an informer that is not filled")
+		case <-time.After(50 * time.Millisecond):
+		}
+		if end == "server" {
+			close(signal)
+		} else {
+			cancel()
+		}
+		<-waited
+		cancel()
+		stop()
 	}
 }

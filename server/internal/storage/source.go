@@ -84,9 +84,9 @@ func (s *Source) AsRead(obj runtime.Object) (runtime.Object, error) {
 	return runtime.Decode(s.codec, data)
 }
 
-// Get reads the current state of an object of the cluster of ctx from etcd into out.
-func (s *Source) Get(ctx context.Context, namespace, name string, out runtime.Object) error {
-	return s.typed.Get(ctx, inNamespace(namespace, name), out)
+// Find is Typed.Find.
+func (s *Source) Find(ctx context.Context, namespace, name string, out runtime.Object) (found bool, err error) {
+	return s.typed.Find(ctx, namespace, name, out)
 }
 
 // inNamespace returns the part of a key behind the cluster.

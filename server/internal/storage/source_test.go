@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"crypto/rand"
 	"reflect"
 	"testing"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func sourceOf(t *testing.T, b *Backend, root, kind, resource string) cache.ListerWatcherWithContext {
+func sourceOf(t *testing.T, b *Backend, root, kind, resource string) *Source {
 	t.Helper()
 	version := corev1.SchemeGroupVersion
 	if resource != "configmaps" {
@@ -31,7 +31,7 @@ func sourceOf(t *testing.T, b *Backend, root, kind, resource string) cache.Liste
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cache.ToListerWatcherWithContext(source)
+	return source
 }
 
 func TestASourceReadsTheObjectsOfAllClustersAsClientsDecodeThem(t *testing.T) {
@@ -124,6 +124,21 @@ func TestASourceLeavesOutUnreadableObjects(t *testing.T) {
 	if len(list.Items) != 1 || list.Items[0].Name != "good" || logicalcluster.Of(&list.Items[0]) != "a" {
 		t.Errorf("got %v, want the readable object", list.Items)
 	}
+	for _, object := range []struct {
+		cluster logicalcluster.Name
+		name    string
+		exists  bool
+	}{{"a", "good", true}, {"a", "damaged", false}, {"b", "good", false}, {"a", "missing", false}} {
+		ctx := logicalcluster.WithName(t.Context(), object.cluster)
+		if found, err := source.Find(ctx, "default", object.name, &corev1.ConfigMap{}); found != object.exists || err != nil {
+			t.Errorf("%s in %s: found %t: %v", object.name, object.cluster, found, err)
+		}
+	}
+	ended, cancel := context.WithCancel(logicalcluster.WithName(t.Context(), "a"))
+	cancel()
+	if found, err := source.Find(ended, "default", "good", &corev1.ConfigMap{}); found || err == nil {
+		t.Error("an object that could not be read does not exist")
+	}
 	w, err := source.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +162,7 @@ func TestASourceLeavesOutUnreadableObjects(t *testing.T) {
 func TestAWatchDeliversWhatTheServerItselfHasCreated(t *testing.T) {
 	root := "/source" + rand.Text()
 	configMapsBelow(t, backend, root, nil)
-	source := sourceOf(t, backend, root, "ConfigMap", "configmaps").(*Source)
+	source := sourceOf(t, backend, root, "ConfigMap", "configmaps")
 	listed, err := source.ListWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,8 @@ type Config struct {
 	Bytes int64
 	// Patience is the maximum time that a request waits for its first seat, and for memory.
 	Patience time.Duration
-	// Place returns the position of a holder. It is called for holders that have not had a request for some time.
+	// Place returns the position of a holder. It is called for holders that have not had a request for some time, without the lock of the
+	// queue: it may read the storage.
 	Place func(Holder) Place
 }
 
@@ -89,6 +90,7 @@ type Ticket struct {
 	busy           bool          // it uses or waits for a seat
 	seated, began  bool          // it has a seat, and has had one
 	lists          bool          // it is a watch that keeps its seat until it has listed the existing objects
+	streams        bool          // it is a watch that has started, and needs no seat any more
 	waits          int           // calls of Wait without one of Resume
 	ready          chan struct{} // closed when the request gets what it waits for; nil while it does not wait
 	since          time.Time     // when it got its seat, or began to wait for one
@@ -127,8 +129,7 @@ func (t *Ticket) Sit() error {
 
 // letIn counts a request as open. If it succeeds, it returns with the queue locked.
 func (q *Queue) letIn(ctx context.Context, h Holder, kind Kind, t *Ticket, now time.Time) error {
-	q.mu.Lock()
-	leaf := q.leaf(h, now)
+	leaf := q.lockLeaf(h, now)
 	if err := q.admit(leaf, kind); err != nil {
 		if leaf.open() == 0 && leaf.since.IsZero() {
 			q.rest(leaf, now)

@@ -514,3 +514,71 @@ func TestClustersThatArriveTakeTurns(t *testing.T) {
 		t.Errorf("a request waits for %s, want about %s", l.most["all"], turn)
 	}
 }
+
+// The watch waits between its admission and its list, as while an informer is not filled.
+func TestAWatchThatHasNotStartedTakesItsSeatAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 1})
+		w := entered(t, q, "a/u/c", Watch)
+		sit := w.Stand()
+		if hasSeat(w) {
+			t.Error("it waits with a seat")
+		}
+		other := entered(t, q, "b/u/c", Read)
+		go sit()
+		synctest.Wait()
+		if hasSeat(w) {
+			t.Error("it continues without waiting for its turn")
+		}
+		other.Leave()
+		synctest.Wait()
+		if !hasSeat(w) {
+			t.Error("it continues without a seat")
+		}
+		if w.Started(); hasSeat(w) {
+			t.Error("it has a seat and waits for events")
+		}
+		w.Stand()()
+		if hasSeat(w) {
+			t.Error("a watch that has started takes a seat")
+		}
+	})
+}
+
+func TestALateAnswerAboutAPlaceDelaysNoOtherHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 2})
+		slow := make(chan struct{})
+		q.config.Place = func(h Holder) Place {
+			if h.Cluster == "a/u/slow" {
+				<-slow
+			}
+			return placed(h)
+		}
+		var late []*Ticket
+		var all sync.WaitGroup
+		for range 2 {
+			ticket := &Ticket{}
+			late = append(late, ticket)
+			all.Go(func() {
+				if err := q.Enter(t.Context(), cluster("a/u/slow"), Read, ticket); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		entered(t, q, "a/u/c", Read).Leave()
+		entered(t, q, "b/u/c", Read).Leave()
+		close(slow)
+		all.Wait()
+		if leaf := q.leaves[cluster("a/u/slow")]; late[0].leaf != leaf || late[1].leaf != leaf || leaf.open() != 2 {
+			t.Errorf("requests of one holder are in different places: %+v", leaf)
+		}
+		for _, ticket := range late {
+			ticket.Leave()
+		}
+		if q.root.busy != 0 || q.root.seats != 0 {
+			t.Errorf("the queue is not empty: %+v", q.root)
+		}
+	})
+}

@@ -210,13 +210,23 @@ func (h *nodes) Pop() any {
 	return n
 }
 
-// leaf returns the node of a holder, and creates it if it does not exist.
-func (q *Queue) leaf(h Holder, now time.Time) *node {
+// lockLeaf locks the queue, and returns the node of a holder, which it creates if it does not exist.
+func (q *Queue) lockLeaf(h Holder, now time.Time) *node {
+	q.mu.Lock()
+	if n := q.leaves[h]; n != nil {
+		return n
+	}
+	q.mu.Unlock()
+	place := q.config.Place(h)
+	q.mu.Lock()
 	if n := q.leaves[h]; n != nil {
 		return n
 	}
 	q.forget(now)
-	place := q.config.Place(h)
+	return q.addLeaf(h, place)
+}
+
+func (q *Queue) addLeaf(h Holder, place Place) *node {
 	n := q.root
 	var chain [depth]*node
 	for i, name := range [...]string{place.Account, place.Unit, place.Owner} {

@@ -85,7 +85,7 @@ func (t *Ticket) Resume() {
 // again waits for another seat. The caller must have locked the queue; again unlocks it.
 func (t *Ticket) again(now time.Time) {
 	q := t.q
-	if t.gone || !t.began || t.seated || t.ready != nil || (t.kind == Watch && !t.lists) {
+	if t.gone || !t.began || t.seated || t.ready != nil || t.streams {
 		q.mu.Unlock()
 		return
 	}
@@ -242,7 +242,10 @@ func (t *Ticket) started(listed bool) {
 	now := time.Now()
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	if t.lists = t.lists && !listed; t.gone || !t.busy || t.lists {
+	if t.lists = t.lists && !listed; t.gone || t.lists {
+		return
+	}
+	if t.streams = true; !t.busy {
 		return
 	}
 	t.compete(false, now)

@@ -164,7 +164,8 @@ func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *core
 		arrived := waiting.Store(0)
 		err := e.arrivals.await(ctx, cluster, e.entered)
 		arrived()
-		if err == nil {
+		if err == nil && len(pending) > 0 && e.Set.LogicalClusters.IsFilled() { // controllers start when the informers are filled
+			defer waiting.Stand()()
 			e.waitForBound(ctx, cluster, pending)
 		}
 		return nil, err

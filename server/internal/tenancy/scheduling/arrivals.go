@@ -45,8 +45,7 @@ func (a *arrivals) arrived(key informers.Key) {
 	delete(a.waiting, key)
 }
 
-// expect must be called before the object is stored. wait returns when look-ups find the object, forget stops
-// waiting.
+// expect must be called before the object is stored, and wait afterwards. wait returns when look-ups find the object, forget stops waiting.
 func (a *arrivals) expect(key informers.Key) (wait func(context.Context), forget func()) {
 	c := make(chan struct{})
 	a.mu.Lock()
