@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
-	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
 // Stored is the storage of a resource.
@@ -47,7 +46,7 @@ const (
 //     last revision while it holds turn for writing, and then done is set when the informer has that revision: everything that any look-up
 //     has read.
 //   - An object that cannot be read is never absent: the look-up reads again, until the informer is filled, or has ended with the server.
-//     New requests are refused meanwhile, as always while etcd does not respond.
+//     Until then, new requests are refused, as always while etcd does not respond.
 type filling struct {
 	stored    Stored
 	transform func(runtime.Object)
@@ -87,12 +86,11 @@ func (i *Informer) Filled() <-chan struct{} {
 }
 
 // WaitForChanges returns when handlers receive every change of the objects that look-ups find from now on, when ctx ends, or when the
-// server stops. The wait can be long, and a request has no seat meanwhile.
+// server stops. The wait can be long: a request must give its seat back.
 func (i *Informer) WaitForChanges(ctx context.Context) {
 	if i.filling == nil || i.filling.done.Load() {
 		return
 	}
-	defer fairqueue.From(ctx).Stand()()
 	select {
 	case <-i.synced:
 	case <-i.filling.ended:
@@ -120,7 +118,7 @@ func (i *Informer) catchUp(ctx context.Context) {
 	}
 }
 
-// end makes look-ups read the store of the informer, and reports whether it succeeded. Look-ups wait meanwhile.
+// end makes look-ups read the store of the informer, and reports whether it succeeded. Look-ups wait for it.
 func (i *Informer) end(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
@@ -147,7 +145,7 @@ func (i *Informer) reach(ctx context.Context) bool {
 	defer forget()
 	for times := 0; i.version.Load() < revision; times++ {
 		if times == unanswered {
-			_ = i.filling.stored.Advance(ctx) // progress is asked for again if it fails
+			_ = i.filling.stored.Advance(ctx) // if it fails, the next pause ends in another request for progress
 		}
 		_ = i.filling.stored.Progress(ctx)
 		select {

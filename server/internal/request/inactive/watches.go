@@ -9,6 +9,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/request/cancellation"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -58,7 +59,11 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		w.clusters.WaitForChanges(ctx)
+		if !w.clusters.IsFilled() {
+			sit := fairqueue.From(ctx).Stand()
+			w.clusters.WaitForChanges(ctx)
+			sit()
+		}
 		ctx, end := w.open.Begin(ctx, cluster)
 		defer end()
 		if !cluster.Wildcard && isInactive(w.clusters, cluster.Name) {
