@@ -160,19 +160,11 @@ func (t *Typed) Get(ctx context.Context, name string, out runtime.Object) error 
 // Find reads the current state of an object of the cluster of ctx from etcd into out, as lists of all clusters have it: an object that
 // cannot be decoded, or belongs to another key, does not exist.
 func (t *Typed) Find(ctx context.Context, namespace, name string, out runtime.Object) (found bool, err error) {
-	err = t.Get(ctx, inNamespace(namespace, name), out)
+	err = t.Get(asListed(ctx), inNamespace(namespace, name), out)
 	if apierrors.IsNotFound(err) || IsUnreadable(err) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return false, err
-	}
-	m, err := meta.Accessor(out)
-	return err == nil && logicalcluster.Of(m) == cluster && m.GetNamespace() == namespace && m.GetName() == name, err
+	return err == nil, err
 }
 
 // Update changes an object of the cluster of ctx. change receives its current state in etcd, and may be called more

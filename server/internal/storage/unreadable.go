@@ -164,7 +164,7 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 		r.needed = err != nil || g.typed() != nil && g.typed().storable(data) != nil
 	}
 	if !tolerant {
-		if c, _ := logicalcluster.From(ctx); err == nil && c.Wildcard {
+		if err == nil && comparesKeys(ctx) {
 			if at := at(); !at.isIn(data) {
 				err = g.check(at, data)
 			}
@@ -185,6 +185,19 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 	}
 	data, err = g.standIn(place, mark)
 	return data, true, err
+}
+
+type asListedKey struct{}
+
+// asListed returns a context in which a read of one object compares it with its key, as reads across all clusters do.
+func asListed(ctx context.Context) context.Context {
+	return context.WithValue(ctx, asListedKey{}, true)
+}
+
+// comparesKeys reports whether an object with the metadata of another key is unreadable.
+func comparesKeys(ctx context.Context) bool {
+	c, _ := logicalcluster.From(ctx)
+	return c.Wildcard || ctx.Value(asListedKey{}) != nil
 }
 
 // TransformToStorage implements value.Transformer. It rejects values that the server's own reads could not decode.
