@@ -37,9 +37,6 @@ type election struct {
 	namespace string
 	elector   *leaderelection.LeaderElector
 	term      sync.Mutex    // held while the controllers run: a term begins after the previous term has ended
-	mu        sync.Mutex    // guards running and left
-	running   bool          // run has been called
-	left      bool          // leave has been called
 	ending    chan struct{} // closed to leave the election
 	ended     chan struct{} // closed when this process has left the election and released the lease
 }
@@ -82,16 +79,9 @@ func (s *server) newElection(ctx context.Context, lead func(context.Context)) (*
 	return e, err
 }
 
-// run takes part in the election until ctx ends or leave is called, and returns when lead has returned. It must be called once.
-func (e *election) run(ctx context.Context) {
-	e.mu.Lock()
-	left := e.left
-	e.running = true
-	e.mu.Unlock()
-	if left {
-		close(e.ended)
-		return
-	}
+// run takes part in the election, after ready has returned nil, until ctx ends or leave is called. It returns when lead has returned, and
+// must be called once.
+func (e *election) run(ctx context.Context, ready func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -101,9 +91,11 @@ func (e *election) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}()
-	e.ensureNamespace(ctx)
-	for ctx.Err() == nil {
-		e.elector.Run(ctx)
+	if ready(ctx) == nil {
+		e.ensureNamespace(ctx)
+		for ctx.Err() == nil {
+			e.elector.Run(ctx)
+		}
 	}
 	close(e.ended)
 	e.term.Lock()
@@ -111,16 +103,10 @@ func (e *election) run(ctx context.Context) {
 }
 
 // leave ends run, and returns when another process can lead. It must be called once, while this process still serves: it sends the request
-// that releases the lease to itself. After it, run does nothing.
+// that releases the lease to itself.
 func (e *election) leave() {
-	e.mu.Lock()
-	running := e.running
-	e.left = true
-	e.mu.Unlock()
 	close(e.ending)
-	if running {
-		<-e.ended
-	}
+	<-e.ended
 }
 
 // ensureNamespace creates the namespace of the lease, and retries until ctx ends.

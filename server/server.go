@@ -148,18 +148,13 @@ func (s *server) addHooks(announce func()) {
 func (s *server) addControllerHooks() {
 	var taking atomic.Pointer[election]
 	s.api.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
-		// The server serves before all informers are filled, which controllers need.
-		whenFilled := func(run func()) {
-			s.background.Go(func() {
-				if s.tenancy.informers.WaitForSync(hook) == nil {
-					run()
-				}
-			})
-		}
+		ready := s.tenancy.informers.WaitForSync // the server serves before all informers are filled, which controllers need
 		if !s.opts.LeaderElection.Enabled {
-			whenFilled(func() {
-				klog.FromContext(hook).Info("Starting controllers")
-				s.runControllers(hook)
+			s.background.Go(func() {
+				if ready(hook) == nil {
+					klog.FromContext(hook).Info("Starting controllers")
+					s.runControllers(hook)
+				}
 			})
 			return nil
 		}
@@ -168,7 +163,7 @@ func (s *server) addControllerHooks() {
 			return fmt.Errorf("leader election: %w", err)
 		}
 		taking.Store(e)
-		whenFilled(func() { e.run(hook) })
+		s.background.Go(func() { e.run(hook, ready) })
 		return nil
 	})
 	s.api.AddPreShutdownHookOrDie("kcp-controllers", func() error {
