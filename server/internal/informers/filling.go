@@ -19,11 +19,7 @@ type Stored interface {
 	// Read returns the current state of an object, or nil if it does not exist or cannot be decoded: lists leave such objects out, too. The
 	// caller reads again after an error.
 	Read(ctx context.Context, key Key) (runtime.Object, error)
-	// Revision returns the revision of the last change in the storage, of any resource. Progress makes informers receive it soon, Advance
-	// makes a newer one: see freshness.Source.
-	Revision(ctx context.Context) (uint64, error)
-	Progress(ctx context.Context) error
-	Advance(ctx context.Context) error
+	Revisions
 }
 
 const (
@@ -34,8 +30,6 @@ const (
 	// turnTimeout limits how long look-ups wait for the end of the reads. If the informer does not get the last events in this time, the
 	// look-ups continue to read what is stored.
 	turnTimeout = time.Second
-	// unanswered is the number of requests for progress without a response after which a newer revision is made.
-	unanswered = 2
 )
 
 // filling makes look-ups by name read what is stored until an informer of very many objects is filled, so that a server with a million
@@ -86,11 +80,12 @@ func (i *Informer) Filled() <-chan struct{} {
 }
 
 // WaitForChanges returns when handlers receive every change of the objects that look-ups find from now on, when ctx ends, or when the
-// server stops. The wait can be long: a request must give its seat back.
-func (i *Informer) WaitForChanges(ctx context.Context) {
+// server stops. The wait can be long: stand gives the seat of the request back, and returns a function that takes it again.
+func (i *Informer) WaitForChanges(ctx context.Context, stand func() (sit func())) {
 	if i.filling == nil || i.filling.done.Load() {
 		return
 	}
+	defer stand()()
 	select {
 	case <-i.synced:
 	case <-i.filling.ended:
@@ -143,11 +138,9 @@ func (i *Informer) reach(ctx context.Context) bool {
 	}
 	arrived, forget := i.waiting.expect(revision)
 	defer forget()
-	for times := 0; i.version.Load() < revision; times++ {
-		if times == unanswered {
-			_ = i.filling.stored.Advance(ctx) // if it fails, the next pause ends in another request for progress
-		}
-		_ = i.filling.stored.Progress(ctx)
+	var requests ProgressRequests
+	for i.version.Load() < revision {
+		_ = requests.Send(ctx, i.filling.stored) // repeated if it fails
 		select {
 		case <-arrived:
 		case <-time.After(progressPause):

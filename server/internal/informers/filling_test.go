@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,7 +230,7 @@ func TestLookUpsEndWithAServerThatStopsBeforeItsInformersRun(t *testing.T) {
 	if (Lister[*corev1alpha1.LogicalCluster]{i}).Has("a", "", "cluster") {
 		t.Error("found an object that was never read")
 	}
-	i.WaitForChanges(t.Context())
+	i.WaitForChanges(t.Context(), func() func() { return func() {} })
 }
 
 func TestReadsOfWhatIsStoredEndWithoutAnEvent(t *testing.T) {
@@ -322,11 +323,19 @@ func TestWaitsForChangesEnd(t *testing.T) {
 		signal := stops(make(chan struct{}))
 		ctx, cancel := context.WithCancel(request.WithServerShutdownSignal(t.Context(), signal))
 		waited := make(chan struct{})
-		go func() { defer close(waited); i.WaitForChanges(ctx) }()
+		var seats atomic.Int32 // given back
+		stand := func() func() {
+			seats.Add(1)
+			return func() { seats.Add(-1) }
+		}
+		go func() { defer close(waited); i.WaitForChanges(ctx, stand) }()
 		select {
 		case <-waited:
 			t.Error("it does not wait for an informer that is not filled")
 		case <-time.After(50 * time.Millisecond):
+		}
+		if seats.Load() != 1 {
+			t.Errorf("it waits with %d seats given back", seats.Load())
 		}
 		if end == "server" {
 			close(signal)
@@ -334,6 +343,9 @@ func TestWaitsForChangesEnd(t *testing.T) {
 			cancel()
 		}
 		<-waited
+		if seats.Load() != 0 {
+			t.Error("it has not taken its seat again")
+		}
 		cancel()
 		stop()
 	}

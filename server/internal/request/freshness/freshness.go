@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/health"
 )
@@ -31,24 +32,11 @@ type Informer interface {
 	Version() uint64
 }
 
-// Source is the storage that the informers read.
-type Source interface {
-	// Revision returns the current revision.
-	Revision(ctx context.Context) (uint64, error)
-	// Progress makes etcd report the current revision to the watches of the informers.
-	Progress(ctx context.Context) error
-	// Advance writes to the storage to create a newer revision. Resumed watches begin after the last revision that they have seen, and etcd
-	// reports no progress to any watch of a stream before that revision exists.
-	Advance(ctx context.Context) error
-}
-
 const (
 	// parts is the number of comparisons with the storage during the limit.
 	parts = 10
 	// poll is the interval of checks whether the informers have caught up.
 	poll = 10 * time.Millisecond
-	// unanswered is the number of progress requests without a response after which Advance is called.
-	unanswered = 2
 )
 
 // State describes how current the informers are.
@@ -104,13 +92,13 @@ func (s *State) Stale() error {
 	return nil
 }
 
-// Run compares informers with source until ctx ends. It must not be called if Limit is zero.
-func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
+// Run compares all informers with source until ctx ends. It must not be called if Limit is zero.
+func (s *State) Run(ctx context.Context, source informers.Revisions, all []Informer) {
 	tick := time.NewTicker(s.Limit / parts)
 	defer tick.Stop()
 	stale := false
 	for {
-		if began := time.Now(); s.compare(ctx, source, informers) {
+		if began := time.Now(); s.compare(ctx, source, all) {
 			s.advance(began)
 		}
 		if now := s.Age() > s.Limit; now != stale {
@@ -130,7 +118,7 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 }
 
 // compare waits until the informers have everything that was stored when it was called, and reports whether it succeeded.
-func (s *State) compare(ctx context.Context, source Source, informers []Informer) bool {
+func (s *State) compare(ctx context.Context, source informers.Revisions, all []Informer) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.Limit)
 	defer cancel()
 	reading, done := context.WithTimeout(ctx, s.Limit/parts*2)
@@ -142,18 +130,13 @@ func (s *State) compare(ctx context.Context, source Source, informers []Informer
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var asked time.Time
-	for times := 0; ; {
-		if have(informers, revision) {
+	var requests informers.ProgressRequests
+	for {
+		if have(all, revision) {
 			return true
 		}
 		if time.Since(asked) > s.Limit/parts {
-			if times == unanswered {
-				if err := source.Advance(ctx); err != nil {
-					klog.FromContext(ctx).V(2).Info("Advancing the revision of etcd failed", decisionlog.Error, err)
-				}
-			}
-			times++
-			if asked = time.Now(); source.Progress(ctx) != nil {
+			if asked = time.Now(); requests.Send(ctx, source) != nil {
 				return false
 			}
 		}
@@ -165,8 +148,8 @@ func (s *State) compare(ctx context.Context, source Source, informers []Informer
 	}
 }
 
-func have(informers []Informer, revision uint64) bool {
-	for _, i := range informers {
+func have(all []Informer, revision uint64) bool {
+	for _, i := range all {
 		if i.Version() < revision {
 			return false
 		}

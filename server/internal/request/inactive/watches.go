@@ -59,11 +59,7 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		if !w.clusters.IsFilled() {
-			sit := fairqueue.From(ctx).Stand()
-			w.clusters.WaitForChanges(ctx)
-			sit()
-		}
+		w.clusters.WaitForChanges(ctx, fairqueue.From(ctx).Stand)
 		ctx, end := w.open.Begin(ctx, cluster)
 		defer end()
 		if !cluster.Wildcard && isInactive(w.clusters, cluster.Name) {

@@ -42,11 +42,7 @@ func leadsTo(ws *tenancyv1alpha1.Workspace, url string) bool {
 // follow returns a request that ends with its mount, and a function that the caller must call when the request has ended. It returns false
 // if the mount has changed since the target was resolved.
 func (c *connections) follow(r *http.Request, t target) (followed *http.Request, done func(), ok bool) {
-	if !c.workspaces.IsFilled() {
-		sit := fairqueue.From(r.Context()).Stand()
-		c.workspaces.WaitForChanges(r.Context())
-		sit()
-	}
+	c.workspaces.WaitForChanges(r.Context(), fairqueue.From(r.Context()).Stand)
 	ctx, done := c.open.Begin(r.Context(), t.workspace)
 	// Changes after this line end the request.
 	ws, err := c.workspaces.Get(t.workspace.Cluster, "", t.workspace.Name)
