@@ -12,6 +12,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/storage/compress"
 )
 
 // compressedResources are the resources of which every workspace has an object: only a tenth of their JSON differs between
@@ -27,7 +28,7 @@ var compressedResources = map[schema.GroupResource]bool{
 var dictionary []byte
 
 var (
-	common = s2.MakeDict(dictionary, nil)
+	common = compress.NewDictionary(dictionary)
 	// compressedMark is the prefix of compressed values. No JSON value and no encrypted value begins with it.
 	compressedMark = []byte("\x00s1")
 )
@@ -49,8 +50,8 @@ type compressed struct{ next value.Transformer }
 
 // TransformToStorage implements value.Transformer.
 func (c compressed) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
-	short := append(bytes.Clone(compressedMark), common.Encode(nil, data)...)
-	return c.next.TransformToStorage(ctx, short, dataCtx)
+	short := make([]byte, 0, len(compressedMark)+len(data)/2)
+	return c.next.TransformToStorage(ctx, common.Append(append(short, compressedMark...), data), dataCtx)
 }
 
 // TransformFromStorage implements value.Transformer.
@@ -66,7 +67,7 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 	if n, err := s2.DecodedLen(short); err != nil || n > mostDecompressed {
 		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: decompressed length %d: %w", n, err)}
 	}
-	data, err = common.Decode(nil, short)
+	data, err = common.Decode(short)
 	if err != nil {
 		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: %w", err)}
 	}

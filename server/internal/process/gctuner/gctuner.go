@@ -17,7 +17,7 @@ const (
 	// perSecond how many live bytes make it a second, so that collections take about the same share of a processor in all processes.
 	interval, perSecond = 2 * time.Second, 50 << 20
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
-	least, most = 384 << 20, 1 << 30
+	least, most = 384 << 20, 640 << 20
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
 	idle, idleShare = 32 << 20, 16
 	// unusedShare is how much memory without live objects an idle process keeps, as a multiple of the garbage that it may have.
