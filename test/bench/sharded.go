@@ -30,7 +30,10 @@ var throughProxy = &pair{"through a proxy", "directly"}
 
 // shardedRun measures an installation of three shards, a cache server and two front proxies.
 type shardedRun struct {
-	scale        scale
+	scale scale
+	// bin has the programs, and directory the state of their processes.
+	bin, directory string
+
 	installation *sharded.Installation
 	// admin is the administrator at the first front proxy.
 	admin *process
@@ -48,7 +51,7 @@ type shardedRun struct {
 
 // runSharded measures what front proxies and further shards add, beside the same requests to the shard itself in the same run.
 func runSharded(ctx context.Context, s scale) error {
-	bin, dir, err := prepareWith("kcp")
+	bin, dir, err := prepareWith(withVanillaServer...)
 	if err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func runSharded(ctx context.Context, s scale) error {
 	if err != nil {
 		return err
 	}
-	r := &shardedRun{scale: s}
+	r := &shardedRun{scale: s, bin: bin, directory: dir}
 	if err := r.start(ctx, dir); err != nil {
 		return err
 	}
@@ -171,7 +174,9 @@ func (r *shardedRun) grant(ctx context.Context) error {
 
 func (r *shardedRun) add(rows ...row) {
 	for i := range rows {
-		rows[i].Pair = throughProxy
+		if rows[i].Pair == nil {
+			rows[i].Pair = throughProxy
+		}
 	}
 	r.rows = append(r.rows, report(rows)...)
 }

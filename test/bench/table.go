@@ -51,7 +51,7 @@ func throughputRow(what, unit string, ours, vanilla load, budget float64) row {
 		VanillaLoad: latencyOf(vanilla),
 	}
 	if budget > 0 {
-		r.Budget, r.Met = fmt.Sprintf("≥ %.1f ×", budget), r.Ours >= budget*r.Vanilla
+		r.Budget, r.Met = fmt.Sprintf("≥ %g ×", budget), r.Ours >= budget*r.Vanilla
 	}
 	return r
 }
