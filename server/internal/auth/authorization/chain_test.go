@@ -2,7 +2,9 @@ package authorization
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -243,6 +245,37 @@ func TestRolesOfSystemAdminCanBeBoundEverywhere(t *testing.T) {
 		got := slices.ContainsFunc(shown, func(r authorizer.ResourceRuleInfo) bool { return slices.Contains(r.GetResources(), c.resource) })
 		if got != c.want {
 			t.Errorf("the rules of %s in %s have %s: %t, want %t", c.user, c.cluster, c.resource, got, c.want)
+		}
+	}
+}
+
+// The role binding of an owner arrives in the informer while requests of the owner are being authorized.
+func TestOwnersAreAdministratorsWhileTheirBindingArrives(t *testing.T) {
+	lc := logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, "")
+	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{Username: "owner"}
+	set := setOf(t, lc)
+	stored := set.ClusterRoleBindings.Indexer()
+	ended := make(chan struct{})
+	var arriving sync.WaitGroup
+	defer arriving.Wait()
+	defer close(ended)
+	arriving.Go(func() {
+		for binding := bindTo(OwnersBindingName, "cluster-admin", "owner"); ; {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			if err := errors.Join(stored.Add(binding), stored.Delete(binding)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	ctx := logicalcluster.WithName(t.Context(), "a")
+	for range 50_000 {
+		bindings, err := localPolicy{set: set}.ListClusterRoleBindings(ctx)
+		if err != nil || len(bindings) != 1 || bindings[0].Name != OwnersBindingName {
+			t.Fatalf("got %d bindings: %v", len(bindings), err)
 		}
 	}
 }

@@ -151,10 +151,16 @@ func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.Clu
 	if err != nil {
 		return nil, err
 	}
-	if owners, ok := p.ownersBinding(cluster); ok {
-		bindings = append(bindings, owners)
-	} else if i := slices.IndexFunc(bindings, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == OwnersBindingName }); i > 0 {
-		bindings[0], bindings[i] = bindings[i], bindings[0] // regardless of the weight of the others
+	// The owner's binding is the first, regardless of the weight of the others. Only one look into the informer decides whether it is stored:
+	// it may arrive at any time.
+	owners := slices.IndexFunc(bindings, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == OwnersBindingName })
+	if owners < 0 {
+		if unstored, ok := p.ownersBinding(cluster); ok {
+			owners, bindings = len(bindings), append(bindings, unstored)
+		}
+	}
+	if owners > 0 {
+		bindings[0], bindings[owners] = bindings[owners], bindings[0]
 	}
 	return evaluated(evaluationOf(ctx), bindings, func(b *rbacv1.ClusterRoleBinding) []rbacv1.Subject { return b.Subjects }), nil
 }
@@ -173,17 +179,14 @@ func evaluated[B any](e *evaluation, bindings []B, subjects func(B) []rbacv1.Sub
 	return bindings
 }
 
-// ownersBinding returns the role binding that makes the owner of a cluster its administrator as long as the binding is
-// not stored. The first request that enters the cluster stores it. If it is deleted later, it applies from memory only.
+// ownersBinding returns the role binding that makes the owner of a cluster its administrator, which applies as long as the binding is not
+// stored. The first request that enters the cluster stores it. If it is deleted later, it applies from memory only.
 func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.ClusterRoleBinding, bool) {
 	if cluster.IsSystem() {
 		return nil, false // the system clusters of the server have no owner
 	}
 	lc, err := p.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil || lc.Spec.CreatedBy == nil {
-		return nil, false
-	}
-	if _, err := p.set.ClusterRoleBindings.Get(cluster, "", OwnersBindingName); !apierrors.IsNotFound(err) {
+	if err != nil {
 		return nil, false
 	}
 	return OwnersBinding(lc)
