@@ -20,7 +20,7 @@ func TestAllOfTheFirstRequestsAreServed(t *testing.T) {
 		"/api/v1/namespaces/default/configmaps/kube-root-ca.crt", "/apis/topology.kcp.io/v1alpha1/partitions", "/apis/tenancy.kcp.io/v1alpha1/workspaces",
 		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin", "/apis/apis.kcp.io/v1alpha2/apibindings",
 	}
-	for i := range 60 {
+	for i := range 10 {
 		name := fmt.Sprint("first-", i)
 		if _, err := workspaces.Create(kcptest.Context(t), kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func TestAllOfTheFirstRequestsAreServed(t *testing.T) {
 		var requests sync.WaitGroup
 		for client := range 10 {
 			requests.Go(func() {
-				for n := range 4 {
+				for n := range 3 {
 					path := paths[(client+n)%len(paths)]
 					code, answer := server.Get(t, kcptest.Alice, "/clusters/"+org.Name+":"+name+path)
 					if code != http.StatusOK {
