@@ -15,16 +15,19 @@ import (
 const (
 	// interval is the least time between collections at the present rate of allocation, if their garbage is within the bounds, and
 	// perSecond how many live bytes make it a second, so that collections take about the same share of a processor in all processes.
-	interval, perSecond = 2 * time.Second, 50 << 20
+	// A collection delays requests, by 50 to 200 ms if several processes share two processors.
+	interval, perSecond = 8 * time.Second, 50 << 20
+	// pause is the same for how long a process must be idle until it gets small.
+	pause = 2 * time.Second
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 640 << 20
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
 	idle, idleShare = 32 << 20, 16
 	// unusedShare is how much memory without live objects an idle process keeps, as a multiple of the garbage that it may have.
 	unusedShare = 2
-	// restPeriods is how many periods are between two times that memory is returned to the system, which takes a collection, and later
+	// restWindows is how many windows are between two times that memory is returned to the system, which takes a collection, and later
 	// the time to get the memory again.
-	restPeriods = 4
+	restWindows = 4
 )
 
 // Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC.
@@ -32,17 +35,17 @@ func Tune() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	t := newTuner()
+	t := newTuner(time.Now())
 	t.arm()
 }
 
-func newTuner() *tuner {
+func newTuner(at time.Time) *tuner {
 	return &tuner{
 		samples: []metrics.Sample{
 			{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 			{Name: "/memory/classes/heap/free:bytes"},
 		},
-		at: time.Now(), set: debug.SetGCPercent, release: debug.FreeOSMemory,
+		at: at, checked: at, set: debug.SetGCPercent, release: debug.FreeOSMemory,
 	}
 }
 
@@ -56,6 +59,8 @@ type tuner struct {
 	percent   int
 	set       func(percent int) int
 	check     *time.Timer // nil after the last collection if no less garbage will be allowed
+	checked   time.Time   // of the last collection or check
+	seen      uint64      // allocated by then, in bytes
 
 	release  func()      // collects garbage, and returns unused memory to the system
 	released time.Time   // zero if release was never called
@@ -75,14 +80,17 @@ func (t *tuner) collected() {
 	now := time.Now()
 	t.allow(live, percent(live, allocated-t.allocated, now.Sub(t.at)))
 	t.at, t.allocated = now, allocated
+	t.checked, t.seen = now, allocated
 }
 
-// late allows less garbage if the process has allocated less than at the last collection, which would not happen for a long time.
+// late allows less garbage if the process allocates less than before the last collection: the next one would not be for a long time.
 func (t *tuner) late() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	live, allocated := t.read()
-	t.allow(live, min(t.percent, percent(live, allocated-t.allocated, time.Since(t.at))))
+	now := time.Now()
+	t.allow(live, min(t.percent, percent(live, allocated-t.seen, now.Sub(t.checked))))
+	t.checked, t.seen = now, allocated
 }
 
 // read returns the live memory after the last collection, and what was allocated since the start.
@@ -105,13 +113,13 @@ func (t *tuner) allow(live uint64, percent int) {
 		return
 	}
 	if percent > percentOf(idleGarbage(live), live) {
-		t.check = time.AfterFunc(period(live), t.late)
+		t.check = time.AfterFunc(window(live), t.late)
 	}
 	switch {
 	case !rests(live, percent):
 		t.stay()
 	case t.rest == nil && t.keepsMuch(live):
-		t.rest = time.AfterFunc(max(interval, restPeriods*period(live)-time.Since(t.released)), t.idled)
+		t.rest = time.AfterFunc(max(pause, restWindows*window(live)-time.Since(t.released)), t.idled)
 	}
 }
 
@@ -167,8 +175,14 @@ func percent(live, allocated uint64, in time.Duration) int {
 }
 
 // period returns the time between collections of a process that is neither idle nor so busy that its garbage is bounded.
-func period(live uint64) time.Duration {
-	return max(interval, time.Duration(float64(live)/perSecond*float64(time.Second)))
+func period(live uint64) time.Duration { return atLeast(interval, live) }
+
+// window returns the time for which the rate of allocation is measured before a process counts as idle.
+func window(live uint64) time.Duration { return atLeast(pause, live) }
+
+// atLeast returns a time, or a longer one if there are many live bytes.
+func atLeast(least time.Duration, live uint64) time.Duration {
+	return max(least, time.Duration(float64(live)/perSecond*float64(time.Second)))
 }
 
 func busyGarbage(live uint64) uint64 { return min(max(live, least), most) }

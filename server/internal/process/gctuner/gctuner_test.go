@@ -19,7 +19,7 @@ func TestGarbageDependsOnTheRateOfAllocationAndOnTheLiveMemory(t *testing.T) {
 		{"no samples", 0, 0, 0, 100},
 		{"small and idle", 64 * mib, 64 * mib, 2 * time.Minute, 50},
 		{"idle", 1024 * mib, 100 * mib, 2 * time.Minute, 6},
-		{"moderate: the allocations of two seconds", 100 * mib, 100 * mib, time.Second, 200},
+		{"moderate: the allocations of eight seconds", 100 * mib, 20 * mib, time.Second, 160},
 		{"moderate and large: the allocations of ten seconds", 500 * mib, 40 * mib, time.Second, 80},
 		{"busy: bounded", 100 * mib, 100 * mib, 100 * time.Millisecond, 384},
 		{"busy and large: as much garbage as live memory", 512 * mib, 1024 * mib, 100 * time.Millisecond, 100},
@@ -36,8 +36,8 @@ func TestGarbageDependsOnTheRateOfAllocationAndOnTheLiveMemory(t *testing.T) {
 // tunerAfter returns a tuner of a process whose last collection was some time ago, and what it sets.
 func tunerAfter(since time.Duration, allowed int) (t *tuner, set *[]int) {
 	set = &[]int{}
-	t = newTuner()
-	t.at, t.percent = time.Now().Add(-since), allowed
+	t = newTuner(time.Now().Add(-since))
+	t.percent = allowed
 	t.set = func(percent int) int { *set = append(*set, percent); return 0 }
 	t.release = func() {}
 	return t, set
@@ -53,6 +53,22 @@ func TestGarbageIsReducedWithoutACollectionWhenTheProcessIsIdle(t *testing.T) {
 	}
 	if len(*set) != 1 || (*set)[0] != want || idle.check != nil {
 		t.Errorf("set %v, want %d; another check: %t", *set, want, idle.check != nil)
+	}
+}
+
+func TestGarbageIsReducedWhenTheRateFalls(t *testing.T) {
+	runtime.GC()
+	moderate, set := tunerAfter(time.Minute, 0)
+	live, allocated := moderate.read()
+	allow := func(rate uint64) int { return percent(live, rate*uint64(pause/time.Second), pause) }
+	moderate.percent = allow(20 * mib)
+	for _, rate := range []uint64{20 * mib, 0} { // bytes per second since the check before, after more since the last collection
+		moderate.checked, moderate.seen = time.Now().Add(-pause), allocated-rate*uint64(pause/time.Second) // wraps around, as late subtracts it
+		moderate.allocated = allocated - 100*rate
+		moderate.late()
+		if got, want := moderate.percent, allow(rate); got < want-want/20-1 || got > want+want/20+1 {
+			t.Errorf("with %d MiB a second, garbage of %d %% is allowed, want %d; set %v", rate/mib, got, want, *set)
+		}
 	}
 }
 
