@@ -144,13 +144,13 @@ func (r *shardedRun) besideVanilla(ctx context.Context, elsewhere, slow load) er
 	if err != nil {
 		return err
 	}
-	besides := &pair{"kcp", "vanilla"}
-	created := throughputRow("creation on another shard until Ready, 16 clients (vanilla: a namespace, 32 clients)", "1/s", elsewhere, fast, 0.22)
+	const what = "creation on another shard until Ready, 16 clients (vanilla: a namespace, 32 clients)"
+	created := throughputRow(what, "1/s", elsewhere, fast, 0.22)
 	latencies := row{
 		What: "likewise at 100 a second: p99", Unit: "ms", Ours: milliseconds(slow.p99), Vanilla: milliseconds(paced.p99),
 		OursLoad: latencyOf(slow), VanillaLoad: latencyOf(paced),
 	}
-	created.Pair, latencies.Pair = besides, besides
+	created.Pair, latencies.Pair = &withVanilla, &withVanilla
 	r.add(created, latencies)
 	return nil
 }

@@ -60,15 +60,19 @@ func TestGarbageIsReducedWhenTheRateFalls(t *testing.T) {
 	runtime.GC()
 	moderate, set := tunerAfter(time.Minute, 0)
 	live, allocated := moderate.read()
-	allow := func(rate uint64) int { return percent(live, rate*uint64(pause/time.Second), pause) }
-	moderate.percent = allow(20 * mib)
-	for _, rate := range []uint64{20 * mib, 0} { // bytes per second since the check before, after more since the last collection
-		moderate.checked, moderate.seen = time.Now().Add(-pause), allocated-rate*uint64(pause/time.Second) // wraps around, as late subtracts it
-		moderate.allocated = allocated - 100*rate
+	const rate = 20 * mib // bytes per second
+	usual := percent(live, rate, time.Second)
+	since := func(rate uint64) { // the last check
+		moderate.checked, moderate.seen = time.Now().Add(-pause), allocated-rate*uint64(pause/time.Second)
 		moderate.late()
-		if got, want := moderate.percent, allow(rate); got < want-want/20-1 || got > want+want/20+1 {
-			t.Errorf("with %d MiB a second, garbage of %d %% is allowed, want %d; set %v", rate/mib, got, want, *set)
-		}
+	}
+	moderate.percent = usual
+	moderate.allocated = allocated - 100*rate // more since the last collection
+	if since(rate); moderate.percent < usual/2 {
+		t.Errorf("at the same rate, garbage of %d %% is allowed instead of %d", moderate.percent, usual)
+	}
+	if since(0); moderate.percent != percentOf(idleGarbage(live), live) {
+		t.Errorf("without allocations, garbage of %d %% is allowed; set %v", moderate.percent, *set)
 	}
 }
 
