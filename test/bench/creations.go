@@ -137,9 +137,7 @@ func (r *shardedRun) besideVanilla(ctx context.Context, elsewhere, slow load) er
 		return err
 	}
 	paced, err := pace(ctx, 100, duration, func(ctx context.Context, i int) (time.Duration, error) {
-		return took(func() error {
-			return vanilla.post(ctx, i, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"slow%d"}}`, i))
-		})
+		return took(func() error { return vanilla.create(ctx, i, creators*(fast.n+1)+i) })
 	})
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"fmt"
 
-	"github.com/klauspost/compress/s2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -64,10 +63,7 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 	if !ok {
 		return data, stale, nil
 	}
-	if n, err := s2.DecodedLen(short); err != nil || n > mostDecompressed {
-		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: decompressed length %d: %w", n, err)}
-	}
-	data, err = common.Decode(short)
+	data, err = common.Decode(short, mostDecompressed)
 	if err != nil {
 		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: %w", err)}
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +67,36 @@ func TestNewWorkspaceHasDefaultObjects(t *testing.T) {
 	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, "workspace-admin", metav1.GetOptions{})
 	if err != nil || len(binding.Subjects) != 1 || binding.Subjects[0].Name != kcptest.Alice.Name || binding.RoleRef.Name != "cluster-admin" {
 		t.Errorf("the role binding of the owner is %v: %v", binding, err)
+	}
+}
+
+// The first requests to a workspace create its default objects, while others arrive at the same time.
+func TestAllOfTheFirstRequestsAreServed(t *testing.T) {
+	t.Parallel()
+	org := server.Organization(t, kcptest.Alice)
+	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
+	paths := []string{
+		"/api/v1/namespaces/default/configmaps/kube-root-ca.crt", "/apis/topology.kcp.io/v1alpha1/partitions", "/apis/tenancy.kcp.io/v1alpha1/workspaces",
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin", "/apis/apis.kcp.io/v1alpha2/apibindings",
+	}
+	for i := range 10 {
+		name := fmt.Sprint("first-", i)
+		if _, err := workspaces.Create(kcptest.Context(t), kcptest.Workspace(name, "", ""), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var requests sync.WaitGroup
+		for client := range 10 {
+			requests.Go(func() {
+				for n := range 3 {
+					path := paths[(client+n)%len(paths)]
+					code, answer := server.Get(t, kcptest.Alice, "/clusters/"+org.Name+":"+name+path)
+					if code != http.StatusOK {
+						t.Errorf("%s of a new workspace: %d %s", path, code, answer)
+					}
+				}
+			})
+		}
+		requests.Wait()
 	}
 }
 

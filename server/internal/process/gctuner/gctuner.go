@@ -17,7 +17,7 @@ const (
 	// perSecond how many live bytes make it a second, so that collections take about the same share of a processor in all processes.
 	// A collection delays requests, by 50 to 200 ms if several processes share two processors.
 	interval, perSecond = 8 * time.Second, 50 << 20
-	// pause is the same for how long a process must be idle until it gets small.
+	// pause is the least time without much allocation after which a process counts as idle.
 	pause = 2 * time.Second
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 640 << 20

@@ -6,6 +6,7 @@ package compress
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 
 	"github.com/klauspost/compress/s2"
@@ -43,8 +44,17 @@ func NewDictionary(content []byte) *Dictionary {
 	return d
 }
 
-// Decode returns a value that was compressed with the dictionary.
-func (d *Dictionary) Decode(block []byte) ([]byte, error) { return d.s2.Decode(nil, block) }
+// Decode returns a value of at most so many bytes that was compressed with the dictionary.
+func (d *Dictionary) Decode(block []byte, most int) ([]byte, error) {
+	n, err := s2.DecodedLen(block)
+	if err != nil {
+		return nil, err
+	}
+	if n > most {
+		return nil, fmt.Errorf("%d bytes are more than %d", n, most)
+	}
+	return d.s2.Decode(nil, block)
+}
 
 // Append appends the compressed value to block.
 func (d *Dictionary) Append(block, value []byte) []byte {

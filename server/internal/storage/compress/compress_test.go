@@ -38,8 +38,11 @@ func TestValuesAreWhatTheyWere(t *testing.T) {
 		if got := decoded(t, []byte(object), rest); !ok || string(got) != value {
 			t.Errorf("%.100q became %.100q", value, got)
 		}
-		if got, err := common.Decode(rest); err != nil || string(got) != value {
+		if got, err := common.Decode(rest, len(value)); err != nil || string(got) != value {
 			t.Errorf("%.100q became %.100q: %v", value, got, err)
+		}
+		if got, err := common.Decode(rest, len(value)-1); err == nil {
+			t.Errorf("more bytes than the limit were decoded: %.100q", got)
 		}
 	}
 }
