@@ -174,4 +174,9 @@ func (r *recent) read(key, data string, unpack func() runtime.Object) runtime.Ob
 	return obj
 }
 
+// remember makes read return an object from which data was packed.
+func (r *recent) remember(key, data string, obj runtime.Object) {
+	r.slot(key).Store(&reading{key, data, obj})
+}
+
 func (r *recent) forget(key string) { r.slot(key).Store(nil) }

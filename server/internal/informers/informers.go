@@ -140,7 +140,7 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	if err != nil {
 		return nil, err
 	}
-	packed.detector = newDetector(resource)
+	packed.detector, packed.remembers = newDetector(resource), true
 	return &Informer{
 		resource:  resource,
 		store:     packed,

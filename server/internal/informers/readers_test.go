@@ -73,6 +73,7 @@ var readStored = map[string][]string{
 		"internal/tenancy/scheduling.MirrorRemoval",     // writes a stored object
 		"internal/tenancy/scheduling.MirrorStatus",      // writes a stored object
 		"internal/tenancy/scheduling.SetLocation",       // writes a stored or a new workspace
+		"internal/tenancy/scheduling.contentOf",         // of a stored or a new workspace
 	},
 }
 

@@ -45,6 +45,8 @@ type packed struct {
 	codec    *compact.Codec
 	detector cache.MutationDetector
 	recent   *recent
+	// remembers reports whether set remembers objects: those who hear of a change read the object.
+	remembers bool
 
 	mu      sync.RWMutex
 	objects *table
@@ -95,15 +97,17 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {
-	data := ""
-	if p, ok := obj.(*packedObject); ok {
-		data = p.data
-	} else {
-		data = s.codec.Pack(key, obj)
+	p, isPacked := obj.(*packedObject)
+	if !isPacked {
+		p = &packedObject{data: s.codec.Pack(key, obj)}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects.set(key, data)
+	s.objects.set(key, p.data)
+	if !isPacked && s.remembers {
+		s.detector.AddObject(obj)
+		s.recent.remember(key, p.data, obj)
+	}
 	return nil
 }
 

@@ -194,6 +194,11 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.system {
+		if err := acceptQuickly(handler, d.CRD); err != nil {
+			return nil, err
+		}
+	}
 	served := http.Handler(handler)
 	if core {
 		served = coreHandler{handler, c.MaxRequestBodyBytes}

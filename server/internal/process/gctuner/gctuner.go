@@ -20,7 +20,7 @@ const (
 	// pause is the least time without much allocation after which a process counts as idle.
 	pause = 2 * time.Second
 	// least and most are bounds of the garbage in a busy process, in bytes. In between, the garbage may be as large as the live memory.
-	least, most = 384 << 20, 640 << 20
+	least, most = 384 << 20, 896 << 20
 	// idle is the garbage in an idle process, in bytes, or as a share of the live memory if that is more.
 	idle, idleShare = 32 << 20, 16
 	// unusedShare is how much memory without live objects an idle process keeps, as a multiple of the garbage that it may have.

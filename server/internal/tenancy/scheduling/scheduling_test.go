@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/randfill"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -72,6 +75,21 @@ func TestMirrorShowsTheStateOfTheLogicalCluster(t *testing.T) {
 		s.MirrorStatus(ws, c.lc)
 		if ws.Status.Phase != c.phase || ws.Labels[corev1alpha1.PhaseLabel] != string(c.phase) || ws.Status.Conditions[0].Status != c.initialized {
 			t.Errorf("%s: %+v", what, ws.Status)
+		}
+	}
+}
+
+func TestTheStatusIsAsUpstreamConvertsIt(t *testing.T) {
+	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(1, 3)
+	for range 200 {
+		status := &tenancyv1alpha1.WorkspaceStatus{}
+		fill.Fill(status)
+		want, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, contentOf(status)); diff != "" {
+			t.Fatal(diff)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package scheduling
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -112,7 +113,7 @@ func (w *workspaceStorage) createElsewhere(ctx context.Context, key string, u *u
 	var err error
 	switch {
 	case stored != nil:
-		err = respond(stored, placed)
+		respond(stored, placed)
 	case done:
 		err = w.Interface.Get(ctx, key, storage.GetOptions{}, placed)
 	}
@@ -122,10 +123,10 @@ func (w *workspaceStorage) createElsewhere(ctx context.Context, key string, u *u
 
 // respond makes out, a workspace without a location, equal to the stored one with its location. It does not decode the stored one: decoding
 // costs more than the rest of the response.
-func respond(stored *tenancyv1alpha1.Workspace, out *unstructured.Unstructured) error {
+func respond(stored *tenancyv1alpha1.Workspace, out *unstructured.Unstructured) {
 	out.SetGeneration(stored.Generation)
 	out.SetResourceVersion(stored.ResourceVersion)
-	return show(stored, out)
+	show(stored, out)
 }
 
 // logicalClusterStorage responds to the creation of a LogicalCluster when its cluster can be entered.
@@ -193,18 +194,57 @@ func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstruc
 	} else {
 		s.SetLocation(ws, name, lc)
 	}
-	return ws, name, lc, show(ws, u)
+	show(ws, u)
+	return ws, name, lc, nil
 }
 
 // show writes into u what the scheduler changes in a workspace.
-func show(ws *tenancyv1alpha1.Workspace, u *unstructured.Unstructured) error {
+func show(ws *tenancyv1alpha1.Workspace, u *unstructured.Unstructured) {
 	u.SetLabels(ws.Labels)
 	u.SetAnnotations(ws.Annotations)
 	u.SetFinalizers(ws.Finalizers)
-	var err error
-	if u.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Spec); err != nil {
-		return err
+	before, _ := u.Object["spec"].(map[string]any)
+	spec := make(map[string]any, len(before)+2) // others may have the map
+	maps.Copy(spec, before)
+	set(spec, "cluster", ws.Spec.Cluster)
+	set(spec, "URL", ws.Spec.URL)
+	u.Object["spec"], u.Object["status"] = spec, contentOf(&ws.Status)
+}
+
+// contentOf returns a status as an Unstructured has it. Upstream's converter takes ten times as long.
+func contentOf(status *tenancyv1alpha1.WorkspaceStatus) map[string]any {
+	content := map[string]any{}
+	set(content, "phase", string(status.Phase))
+	setAll(content, "initializers", status.Initializers)
+	setAll(content, "terminators", status.Terminators)
+	all := make([]any, len(status.Conditions))
+	for i, c := range status.Conditions {
+		condition := map[string]any{"type": c.Type, "status": string(c.Status), "lastTransitionTime": c.LastTransitionTime.ToUnstructured()}
+		set(condition, "severity", string(c.Severity))
+		set(condition, "reason", c.Reason)
+		set(condition, "message", c.Message)
+		all[i] = condition
 	}
-	u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Status)
-	return err
+	if len(all) > 0 {
+		content["conditions"] = all
+	}
+	return content
+}
+
+// set sets a field that is omitted if it is empty.
+func set(content map[string]any, field, value string) {
+	if value != "" {
+		content[field] = value
+	}
+}
+
+func setAll[S ~string](content map[string]any, field string, values []S) {
+	if len(values) == 0 {
+		return
+	}
+	all := make([]any, len(values))
+	for i, value := range values {
+		all[i] = string(value)
+	}
+	content[field] = all
 }
