@@ -43,6 +43,7 @@ func (s *server) bootstrapWithRoom(ctx context.Context) error {
 		err := s.bootstrap(ctx)
 		if apierrors.ReasonForError(err) == storage.StatusReasonInsufficientStorage {
 			klog.FromContext(ctx).Error(err, "Creating the objects of every installation failed because the storage is full, will retry")
+			s.tenancy.informers.Fill()
 			return false, nil
 		}
 		return err == nil, err

@@ -116,6 +116,7 @@ func (s *server) addHooks(announce func()) {
 				return fmt.Errorf("creating the objects of every installation: %w", err)
 			}
 		}
+		s.tenancy.informers.Fill()
 		if err := s.joinInstallation(hook); err != nil {
 			return err
 		}

@@ -18,6 +18,9 @@ type Factory struct {
 	informers map[schema.GroupVersionResource]*Informer
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
+	// mayFill is closed by Fill.
+	mayFill chan struct{}
+	fill    func()
 
 	stored       map[schema.GroupVersionResource]Stored
 	acknowledged func(schema.GroupResource) Acknowledged
@@ -26,7 +29,9 @@ type Factory struct {
 
 // NewFactory returns a factory without informers.
 func NewFactory() *Factory {
+	mayFill := make(chan struct{})
 	return &Factory{
+		mayFill: mayFill, fill: sync.OnceFunc(func() { close(mayFill) }),
 		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
 		stored:    map[schema.GroupVersionResource]Stored{},
 		informers: map[schema.GroupVersionResource]*Informer{},
@@ -117,7 +122,8 @@ func (f *Factory) Existing(resource schema.GroupVersionResource) (*Informer, boo
 	return i, ok
 }
 
-// Start runs every informer that is not running yet, until ctx ends. It panics if From has not set the source of one.
+// Start runs every informer that is not running yet, until ctx ends. It panics if From has not set the source of one. Those of ReadStored
+// begin after Fill.
 func (f *Factory) Start(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,12 +141,21 @@ func (f *Factory) Start(ctx context.Context) {
 				return
 			}
 			defer close(i.filling.ended)
-			if f.WaitForLookUps(ctx) == nil { // look-ups need the others first
+			if f.WaitForLookUps(ctx) != nil { // look-ups need the others first
+				return
+			}
+			select {
+			case <-f.mayFill:
 				i.Run(ctx)
+			case <-ctx.Done():
 			}
 		})
 	}
 }
+
+// Fill makes the informers of ReadStored begin. If there are very many objects, this takes all processors for a while: a server calls Fill
+// when it needs them for nothing else to become ready.
+func (f *Factory) Fill() { f.fill() }
 
 // WaitForSync returns when every informer that For has made is filled, see Informer.Filled, or with the error of ctx.
 func (f *Factory) WaitForSync(ctx context.Context) error {

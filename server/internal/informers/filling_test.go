@@ -77,10 +77,11 @@ func (s *storage) reading(l Lister[*corev1alpha1.LogicalCluster]) bool {
 }
 
 func TestLookUpsReadWhatIsStoredUntilTheInformerIsFilled(t *testing.T) {
-	source, mayList := &server{}, make(chan struct{})
+	source, mayList, lists := &server{}, make(chan struct{}), atomic.Int64{}
 	source.has(cluster("a", "1"))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			lists.Add(1)
 			list, err := source.list(ctx, options)
 			<-mayList // with what was stored at the start
 			return list, err
@@ -135,6 +136,11 @@ func TestLookUpsReadWhatIsStoredUntilTheInformerIsFilled(t *testing.T) {
 	lister := Lister[*corev1alpha1.LogicalCluster]{i}
 	finds("while it is not filled", "a", "1")
 	finds("while it is not filled", "b", "")
+	time.Sleep(50 * time.Millisecond)
+	if n := lists.Load(); n > 0 {
+		t.Errorf("%d lists before Fill", n)
+	}
+	factory.Fill()
 	content.set(func() { content.objects["a"], content.objects["b"] = cluster("a", "11"), cluster("b", "12") })
 	finds("after a change", "a", "11")
 	finds("after a change", "b", "12")
@@ -189,6 +195,7 @@ func filledFrom(t *testing.T, lw cache.ListerWatcher, content *storage) (*Inform
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx)
+	factory.Fill()
 	return i, func() { cancel(); factory.Wait() }
 }
 
