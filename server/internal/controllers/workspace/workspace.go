@@ -46,7 +46,8 @@ type reconciler struct {
 	Inputs
 	controller *runner.Controller
 
-	waiting *runner.Waiting // for objects of other clusters
+	waiting  *runner.Waiting // for objects of other clusters
+	expected *expected       // for their logical clusters
 }
 
 // New returns the controller. Its keys are Workspaces.
@@ -64,6 +65,7 @@ func newReconciler(in Inputs) *reconciler {
 	r := &reconciler{Inputs: in}
 	r.controller = runner.New("workspace", 16, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)
+	r.expected = newExpected(expectedInterval, r.controller.Enqueue)
 	return r
 }
 
@@ -75,7 +77,7 @@ func (r *reconciler) changed(obj runtime.Object) []informers.Key {
 	case r.settled(ws, lc):
 		return nil
 	case ws.DeletionTimestamp == nil && r.isExpected(ws, lc): // most new ones: both arrive at the same time
-		r.controller.EnqueueAfter(key, time.Second)
+		r.expected.add(key)
 		return nil
 	}
 	if wait := r.requestContinues(ws); wait > 0 { // most new ones on other shards
@@ -93,7 +95,12 @@ func (r *reconciler) clusterChanged(obj runtime.Object) []informers.Key {
 		return nil
 	}
 	key := informers.Key{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}
-	if ws, ok := r.Set.Workspaces.Find(key.Cluster, "", key.Name); !ok || r.settled(ws, r.logicalCluster(ws)) {
+	ws, ok := r.Set.Workspaces.Find(key.Cluster, "", key.Name)
+	if !ok {
+		return nil
+	}
+	if r.settled(ws, r.logicalCluster(ws)) {
+		r.expected.arrived(key)
 		return nil
 	}
 	return []informers.Key{key}
