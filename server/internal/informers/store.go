@@ -34,7 +34,7 @@ type store interface {
 //
 // Invariants:
 //   - objects has the whole state. recent is a cache: get returns a remembered object only if objects still has the bytes that it was
-//     unpacked from.
+//     unpacked from or packed to.
 //   - Equal bytes are equal objects. Equal objects can have different bytes, because maps have no order and the codec learns words:
 //     compare unpacked objects, as Replace does.
 //   - All readers share what get returns, and must not change it. peek returns a new object.
@@ -45,7 +45,7 @@ type packed struct {
 	codec    *compact.Codec
 	detector cache.MutationDetector
 	recent   *recent
-	// remembers reports whether set remembers objects: those who hear of a change read the object.
+	// remembers makes set remember objects, because handlers of a change look them up.
 	remembers bool
 
 	mu      sync.RWMutex
