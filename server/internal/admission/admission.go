@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,8 +23,13 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	"k8s.io/kubernetes/pkg/apis/rbac"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/admission/objectlimit"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
@@ -64,6 +71,37 @@ type Config struct {
 
 // New returns the chain of plugins, in the order in which they see a request.
 func New(config Config) (admission.Interface, error) {
+	chain, err := chainOf(config)
+	if err != nil {
+		return nil, err
+	}
+	// The upstream registry adds the metrics of each plugin, and the second round after mutations.
+	plugins := admission.NewPlugins()
+	names, groups := make([]string, len(chain)), map[string][]string{}
+	for i, n := range chain {
+		names[i], groups[n.name] = n.name, n.groups
+		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
+	}
+	none := admission.PluginInitializers{}
+	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.Decorators{
+		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+		admission.DecoratorFunc(func(plugin admission.Interface, name string) admission.Interface {
+			return chained{plugin, name, groups[name]}
+		}),
+	})
+}
+
+// The groups of several plugins.
+var (
+	tenancyGroup      = []string{tenancyv1alpha1.SchemeGroupVersion.Group}
+	coreGroup         = []string{corev1alpha1.SchemeGroupVersion.Group}
+	apisGroup         = []string{apisv1alpha1.SchemeGroupVersion.Group}
+	cacheGroup        = []string{cachev1alpha1.SchemeGroupVersion.Group}
+	registrationGroup = []string{admissionregistration.GroupName}
+)
+
+// chainOf returns the plugins of New.
+func chainOf(config Config) ([]namedPlugin, error) {
 	config.Authorizer = authorization.Current(config.Set, config.Authorizer)
 	certificates, err := certificatePlugins(config.Authorizer)
 	if err != nil {
@@ -71,55 +109,47 @@ func New(config Config) (admission.Interface, error) {
 	}
 	r := rules{config}
 	chain := []namedPlugin{
-		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
-		{"LogicalClusterLifecycle", newLifecycle(config)},
-		{"tenancy.kcp.io/Workspace", workspaceRules{r}},
-		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{r}},
-		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
-		{"core.kcp.io/Shard", shardDefaults{}},
-		{"core.kcp.io/ShardDeletion", shardDeletion{r}},
-		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{r}},
-		{"apis.kcp.io/APIExport", exportRules{r}},
-		{"apis.kcp.io/APIConversion", conversionRules{r}},
-		{"apis.kcp.io/APIBinding", bindingRules{}},
-		{"apis.kcp.io/APIBindingPermission", bindPermission{r}},
-		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{r}},
-		{"apis.kcp.io/SystemBindings", newSystemBindings(config)},
-		{"kcp.io/PathAnnotation", pathAnnotation{r}},
-		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
-		{"kcp.io/BoundedExpressions", boundedExpressions{}},
-		{"kcp.io/BoundedRules", boundedRules{r}},
-		{"kcp.io/BoundedOwners", boundedOwners{}},
+		{"kcp.io/ClusterAnnotation", clusterAnnotation{}, nil},
+		{"LogicalClusterLifecycle", newLifecycle(config), nil},
+		{"tenancy.kcp.io/Workspace", workspaceRules{r}, tenancyGroup},
+		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{r}, tenancyGroup},
+		{"core.kcp.io/LogicalCluster", logicalClusterRules{}, coreGroup},
+		{"core.kcp.io/Shard", shardDefaults{}, coreGroup},
+		{"core.kcp.io/ShardDeletion", shardDeletion{r}, coreGroup},
+		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{r}, apisGroup},
+		{"apis.kcp.io/APIExport", exportRules{r}, apisGroup},
+		{"apis.kcp.io/APIConversion", conversionRules{r}, apisGroup},
+		{"apis.kcp.io/APIBinding", bindingRules{}, apisGroup},
+		{"apis.kcp.io/APIBindingPermission", bindPermission{r}, slices.Concat(apisGroup, cacheGroup)},
+		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{r}, cacheGroup},
+		{"apis.kcp.io/SystemBindings", newSystemBindings(config), apisGroup},
+		{"kcp.io/PathAnnotation", pathAnnotation{r}, nil},
+		{"kcp.io/ReservedDefinitions", reservedDefinitions{}, []string{apiextensions.GroupName}},
+		{"kcp.io/BoundedExpressions", boundedExpressions{}, registrationGroup},
+		{"kcp.io/BoundedRules", boundedRules{r}, registrationGroup},
+		{"kcp.io/BoundedOwners", boundedOwners{}, nil},
 	}
 	chain = append(chain, certificates...)
 	chain = append(chain, []namedPlugin{
-		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
-		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
-		{"kcp.io/RoleCombinations", roleCombinations{r}},
-		{"apis.kcp.io/PermissionClaims", permissionClaims{r}},
-		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
-		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
-		{"core.kcp.io/LogicalClusterLargeObjects", newLargeObjects(config)},
-		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
-		{"ResourceQuota", newQuota(config)},
+		{"MutatingAdmissionWebhook", newMutatingWebhooks(config), nil},
+		{"MutatingAdmissionPolicy", newMutatingPolicies(config), nil},
+		{"kcp.io/RoleCombinations", roleCombinations{r}, []string{rbac.GroupName}},
+		{"apis.kcp.io/PermissionClaims", permissionClaims{r}, nil},
+		{"ValidatingAdmissionPolicy", newValidatingPolicies(config), nil},
+		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config), nil},
+		{"core.kcp.io/LogicalClusterLargeObjects", newLargeObjects(config), nil},
+		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}, nil},
+		{"ResourceQuota", newQuota(config), nil},
 	}...)
-	// The upstream registry adds the metrics of each plugin, and the second round after mutations.
-	plugins := admission.NewPlugins()
-	names := make([]string, len(chain))
-	for i, n := range chain {
-		names[i] = n.name
-		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
-	}
-	none := admission.PluginInitializers{}
-	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.Decorators{
-		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.DecoratorFunc(withLog),
-	})
+	return chain, nil
 }
 
 // namedPlugin is a plugin with the name that its metrics have.
 type namedPlugin struct {
 	name   string
 	plugin admission.Interface
+	// groups are the API groups of the resources for which the plugin does anything; nil if it may for all resources.
+	groups []string
 }
 
 // noConfiguration is the configuration of plugins without configuration files.

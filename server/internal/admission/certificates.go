@@ -14,14 +14,16 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
 )
 
+var certificatesGroup = []string{certificates.GroupName}
+
 // certificatePlugins returns the limit of keys, and upstream's rules for who may approve and sign certificate requests and for their
 // subjects. They call the authorizer, which takes the cluster from the context.
 func certificatePlugins(authz authorizer.UnconditionalAuthorizer) ([]namedPlugin, error) {
 	plugins := []namedPlugin{
-		{"kcp.io/CertificateKeys", certificateKeys{}},
-		{approval.PluginName, approval.NewPlugin()},
-		{signing.PluginName, signing.NewPlugin()},
-		{subjectrestriction.PluginName, subjectrestriction.NewPlugin()},
+		{"kcp.io/CertificateKeys", certificateKeys{}, certificatesGroup},
+		{approval.PluginName, approval.NewPlugin(), certificatesGroup},
+		{signing.PluginName, signing.NewPlugin(), certificatesGroup},
+		{subjectrestriction.PluginName, subjectrestriction.NewPlugin(), certificatesGroup},
 	}
 	for _, named := range plugins {
 		if wants, ok := named.plugin.(initializer.WantsUnconditionalAuthorizer); ok {
