@@ -168,7 +168,7 @@ func TestTheControllerWaitsForTheRequestThatCreatesOnAnotherShard(t *testing.T) 
 		elsewhere(ws)
 		ws.CreationTimestamp = metav1.NewTime(now.Add(-500 * time.Millisecond))
 	}
-	r := &reconciler{Inputs: Inputs{Clock: testingclock.NewFakePassiveClock(now),
+	r := &reconciler{Inputs: Inputs{Clock: testingclock.NewFakeClock(now),
 		Scheduler: &scheduling.Scheduler{ShardName: "here", Remote: &there{}}}}
 	for name, tc := range map[string]struct {
 		ws   *tenancyv1alpha1.Workspace

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
@@ -16,16 +18,16 @@ const expectedInterval = time.Second
 // Invariants:
 //   - A key is in at most one of both generations. If there are keys, timer is set.
 type expected struct {
-	enqueue  func(key informers.Key)
-	interval time.Duration
+	clock   clock.WithDelayedExecution
+	enqueue func(key informers.Key)
 
 	mu          sync.Mutex
 	young, aged map[informers.Key]struct{}
-	timer       *time.Timer
+	timer       clock.Timer
 }
 
-func newExpected(interval time.Duration, enqueue func(informers.Key)) *expected {
-	return &expected{enqueue: enqueue, interval: interval, young: map[informers.Key]struct{}{}, aged: map[informers.Key]struct{}{}}
+func newExpected(c clock.WithDelayedExecution, enqueue func(informers.Key)) *expected {
+	return &expected{clock: c, enqueue: enqueue, young: map[informers.Key]struct{}{}, aged: map[informers.Key]struct{}{}}
 }
 
 // add makes a workspace wait.
@@ -35,7 +37,7 @@ func (e *expected) add(key informers.Key) {
 	delete(e.aged, key)
 	e.young[key] = struct{}{}
 	if e.timer == nil {
-		e.timer = time.AfterFunc(e.interval, e.age)
+		e.timer = e.clock.AfterFunc(expectedInterval, e.age)
 	}
 }
 
@@ -56,6 +58,6 @@ func (e *expected) age() {
 	}
 	e.young, e.aged = map[informers.Key]struct{}{}, e.young
 	if e.timer = nil; len(e.aged) > 0 {
-		e.timer = time.AfterFunc(e.interval, e.age)
+		e.timer = e.clock.AfterFunc(expectedInterval, e.age)
 	}
 }

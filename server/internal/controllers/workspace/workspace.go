@@ -31,7 +31,7 @@ type Inputs struct {
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
 	Elsewhere            Delete // nil if there is no other shard
-	Clock                clock.PassiveClock
+	Clock                clock.WithDelayedExecution
 }
 
 // Delete deletes the logical cluster of a workspace on another shard. It returns nil when that is deleted, and will never exist again.
@@ -65,7 +65,7 @@ func newReconciler(in Inputs) *reconciler {
 	r := &reconciler{Inputs: in}
 	r.controller = runner.New("workspace", 16, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)
-	r.expected = newExpected(expectedInterval, r.controller.Enqueue)
+	r.expected = newExpected(in.Clock, r.controller.Enqueue)
 	return r
 }
 
