@@ -15,8 +15,8 @@ import (
 // limitPlugins are the plugins whose refusals an operator of kcp wants to see: a tenant has reached a limit of the installation.
 var limitPlugins = sets.New("core.kcp.io/LogicalClusterObjectCountLimit", "core.kcp.io/LogicalClusterLargeObjects")
 
-// chained logs the refusals of a plugin. It does not call the plugin for resources of groups for which it does nothing: what upstream measures
-// for each call would cost more than most plugins.
+// chained logs the refusals of a plugin. It does not call the plugin for resources of groups for which it does nothing: what upstream
+// measures for each call would cost more than most plugins.
 type chained struct {
 	admission.Interface
 	name   string

@@ -76,8 +76,8 @@ func newCreation(upstream rest.RESTCreateStrategy, crd *apiextensionsv1.CustomRe
 	if v.Subresources != nil && v.Subresources.Scale != nil {
 		return upstream, nil
 	}
-	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, internal, nil); err != nil {
+	props, internal := v.Schema.OpenAPIV3Schema, &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props, internal, nil); err != nil {
 		return nil, err
 	}
 	structural, err := structuralschema.NewStructural(internal)
@@ -98,7 +98,8 @@ func newCreation(upstream rest.RESTCreateStrategy, crd *apiextensionsv1.CustomRe
 		structural = nil
 	}
 	kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}
-	others := customresource.NewStrategy(upstream, crd.Spec.Scope == apiextensionsv1.NamespaceScoped, kind, nil, nil, structural, nil, nil, nil)
+	namespaced := crd.Spec.Scope == apiextensionsv1.NamespaceScoped
+	others := customresource.NewStrategy(upstream, namespaced, kind, nil, nil, structural, nil, nil, nil)
 	return creation{upstream, acceptance.New(validated), others}, nil
 }
 

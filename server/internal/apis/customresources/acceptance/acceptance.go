@@ -1,5 +1,5 @@
-// Package acceptance recognises valid values of a schema. Upstream's validator makes a validator with a copy of the schema for each field of
-// each object, to describe what is wrong. A Schema only answers whether a value is certainly valid, and allocates nothing.
+// Package acceptance recognises valid values of a schema. Upstream's validator makes a validator with a copy of the schema for each field
+// of each object, to describe what is wrong. A Schema only answers whether a value is certainly valid, and allocates nothing.
 package acceptance
 
 import (
