@@ -56,6 +56,9 @@ type packed struct {
 // maxReadElsewhere how many of those of other shards, most of which only controllers read.
 const maxRead, maxReadInOrder, maxReadElsewhere = 1 << 12, 1 << 10, 1 << 9
 
+// mostRemembered is the number of packed bytes of the largest object that set remembers: nobody may read what a tenant writes.
+const mostRemembered = 4 << 10
+
 func newPacked(example runtime.Object, remembered int) (*packed, error) {
 	codec, err := compact.New(example)
 	return &packed{
@@ -104,7 +107,7 @@ func (s *packed) set(key string, obj runtime.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects.set(key, p.data)
-	if !isPacked && s.remembers {
+	if !isPacked && s.remembers && len(p.data) <= mostRemembered {
 		s.detector.AddObject(obj)
 		s.recent.remember(key, p.data, obj)
 	}

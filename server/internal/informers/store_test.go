@@ -3,11 +3,13 @@ package informers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -263,5 +265,31 @@ func TestAnObjectWithoutAClusterIsLeftOut(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	}
+}
+
+func TestWrittenObjectsAreRememberedIfTheyAreSmall(t *testing.T) {
+	i, err := NewPacked(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, nil,
+		func(runtime.Object) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, remembered := range map[int]bool{10: true, mostRemembered + 1: false} {
+		s, lc := i.store.(*packed), cluster("a", "1")
+		lc.Annotations["note"] = strings.Repeat("x", size)
+		key, err := storeKey(lc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.set(key, lc); err != nil {
+			t.Fatal(err)
+		}
+		got, ok := s.get(key)
+		if !ok || (got == runtime.Object(lc)) != remembered {
+			t.Errorf("%d bytes: found %t, remembered %t, want %t", size, ok, got == runtime.Object(lc), remembered)
+		}
+		if diff := cmp.Diff(runtime.Object(lc), got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
