@@ -56,7 +56,7 @@ type packed struct {
 // maxReadElsewhere how many of those of other shards, most of which only controllers read.
 const maxRead, maxReadInOrder, maxReadElsewhere = 1 << 12, 1 << 10, 1 << 9
 
-// mostRemembered is the number of packed bytes of the largest object that set remembers: nobody may read what a tenant writes.
+// mostRemembered is the number of packed bytes of the largest object that set remembers: a tenant can write objects that are never read.
 const mostRemembered = 4 << 10
 
 func newPacked(example runtime.Object, remembered int) (*packed, error) {
