@@ -43,7 +43,7 @@ func (s *server) bootstrapWithRoom(ctx context.Context) error {
 		err := s.bootstrap(ctx)
 		if apierrors.ReasonForError(err) == storage.StatusReasonInsufficientStorage {
 			klog.FromContext(ctx).Error(err, "Creating the objects of every installation failed because the storage is full, will retry")
-			s.tenancy.informers.Fill()
+			s.tenancy.informers.Fill() // until there is room, the server serves what exists
 			return false, nil
 		}
 		return err == nil, err

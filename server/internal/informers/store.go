@@ -100,16 +100,19 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {
-	p, isPacked := obj.(*packedObject)
-	if !isPacked {
-		p = &packedObject{data: s.codec.Pack(key, obj)}
+	data, remembered := "", false
+	if p, ok := obj.(*packedObject); ok {
+		data = p.data
+	} else {
+		data = s.codec.Pack(key, obj)
+		remembered = s.remembers && len(data) <= mostRemembered
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects.set(key, p.data)
-	if !isPacked && s.remembers && len(p.data) <= mostRemembered {
+	s.objects.set(key, data)
+	if remembered {
 		s.detector.AddObject(obj)
-		s.recent.remember(key, p.data, obj)
+		s.recent.remember(key, data, obj)
 	}
 	return nil
 }

@@ -6,10 +6,8 @@ import (
 	"maps"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/kcplane/kcp/server/internal/apis/customresources/acceptance"
+	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
 )
 
 // This file validates new objects of system definitions, such as Workspaces, in a fraction of upstream's time, which was a tenth of the
@@ -76,15 +75,11 @@ func newCreation(upstream rest.RESTCreateStrategy, crd *apiextensionsv1.CustomRe
 	if v.Subresources != nil && v.Subresources.Scale != nil {
 		return upstream, nil
 	}
-	props, internal := v.Schema.OpenAPIV3Schema, &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props, internal, nil); err != nil {
-		return nil, err
-	}
-	structural, err := structuralschema.NewStructural(internal)
+	structural, err := Structural(v.Schema.OpenAPIV3Schema)
 	if err != nil {
 		return nil, err
 	}
-	_, validated, err := apiservervalidation.NewSchemaValidator(internal)
+	validated, err := limits.OpenAPI(v.Schema.OpenAPIV3Schema)
 	if err != nil {
 		return nil, err
 	}

@@ -18,13 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/randfill"
 
-	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
-	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
-	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
-	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
-	migrationv1alpha1 "github.com/kcplane/kcp/api/migration/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
-	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
+	"github.com/kcplane/kcp/server/internal/informers"
 )
 
 // strategies returns, for the stored version of each system definition, the strategy of creations, and upstream's.
@@ -37,11 +33,7 @@ func strategies(t *testing.T) map[schema.GroupVersionKind]creation {
 	found := map[schema.GroupVersionKind]creation{}
 	for _, crd := range all {
 		v := crd.Spec.Versions[slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })]
-		internal := &apiextensions.JSONSchemaProps{}
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, internal, nil); err != nil {
-			t.Fatal(err)
-		}
-		validator, _, err := apiservervalidation.NewSchemaValidator(internal)
+		validated, err := limits.OpenAPI(v.Schema.OpenAPIV3Schema)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,8 +42,8 @@ func strategies(t *testing.T) map[schema.GroupVersionKind]creation {
 			status = &apiextensions.CustomResourceSubresourceStatus{}
 		}
 		kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}
-		upstream := customresource.NewStrategy(runtime.NewScheme(), crd.Spec.Scope == apiextensionsv1.NamespaceScoped, kind, validator, nil,
-			structuralOf(t, crd, v.Name), status, nil, nil)
+		upstream := customresource.NewStrategy(runtime.NewScheme(), crd.Spec.Scope == apiextensionsv1.NamespaceScoped, kind,
+			apiservervalidation.NewSchemaValidatorFromOpenAPI(validated), nil, structuralOf(t, crd, v.Name), status, nil, nil)
 		made, err := newCreation(upstream, crd, v)
 		if err != nil {
 			t.Fatal(err)
@@ -79,15 +71,6 @@ func (c creation) equalErrors(t *testing.T, content map[string]any) (valid bool)
 }
 
 func TestCreationsAreValidatedAsUpstreamDoes(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme,
-		migrationv1alpha1.AddToScheme, topologyv1alpha1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	words := []string{"a", "root:org", "Ready", "universal", "Wrong Name", "example.org", "v1", "widgets"}
 	fill := randfill.NewWithSeed(1).NilChance(0.5).NumElements(1, 2).MaxDepth(9).Funcs(
 		func(s *string, c randfill.Continue) { *s = words[c.Intn(len(words))] },
@@ -97,13 +80,17 @@ func TestCreationsAreValidatedAsUpstreamDoes(t *testing.T) {
 			m.Labels = map[string]string{"a": words[c.Intn(len(words))]}
 		},
 	)
+	examples := map[schema.GroupVersionKind]runtime.Object{}
+	for _, k := range informers.Kinds() {
+		examples[k.Resource.GroupVersion().WithKind(reflect.TypeOf(k.Example).Elem().Name())] = k.Example
+	}
 	for kind, c := range strategies(t) {
+		if examples[kind] == nil {
+			t.Fatalf("%s has no example", kind)
+		}
 		valid := 0
 		for range 200 {
-			obj, err := scheme.New(kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			obj := examples[kind].DeepCopyObject()
 			fill.Fill(obj)
 			obj.GetObjectKind().SetGroupVersionKind(kind)
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)

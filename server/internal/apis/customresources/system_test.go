@@ -35,11 +35,7 @@ func TestTheDefinitionsOfTheServerAreValid(t *testing.T) {
 func structuralOf(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
 	t.Helper()
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
-	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, internal, nil); err != nil {
-		t.Fatal(err)
-	}
-	structural, err := schema.NewStructural(internal)
+	structural, err := Structural(crd.Spec.Versions[i].Schema.OpenAPIV3Schema)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,15 +22,16 @@ type Schema struct {
 
 	// of arrays
 	minItems, maxItems *int64
-	items              *Schema // nil if anyItems
+	items              *Schema
 
 	// of objects
 	properties map[string]*Schema
 	required   []string
-	others     *Schema // nil if anyOthers
-
-	anyItems, anyOthers bool
+	others     *Schema // of additional properties
 }
+
+// anything accepts all values.
+var anything = &Schema{}
 
 // New returns the Schema of a schema, or nil if the schema has a constraint that it does not know.
 func New(s *spec.Schema) *Schema {
@@ -98,8 +99,8 @@ func array(s *spec.Schema) *Schema {
 		return nil
 	}
 	a := &Schema{is: func(value any) bool { _, ok := value.([]any); return ok }, minItems: s.MinItems, maxItems: s.MaxItems,
-		anyItems: s.Items == nil || s.Items.Schema == nil}
-	if !a.anyItems {
+		items: anything}
+	if s.Items != nil && s.Items.Schema != nil {
 		a.items = New(s.Items.Schema)
 	}
 	return a
@@ -110,19 +111,21 @@ func object(s *spec.Schema) *Schema {
 		return nil
 	}
 	o := &Schema{is: func(value any) bool { _, ok := value.(map[string]any); return ok }, required: s.Required,
-		properties: make(map[string]*Schema, len(s.Properties)), anyOthers: s.AdditionalProperties == nil}
+		properties: make(map[string]*Schema, len(s.Properties)), others: anything}
 	for name, property := range s.Properties {
 		o.properties[name] = New(&property)
 	}
-	if others := s.AdditionalProperties; others != nil {
-		o.anyOthers = others.Schema == nil && others.Allows
-		o.others = New(others.Schema)
+	if others := s.AdditionalProperties; others != nil && (others.Schema != nil || !others.Allows) {
+		o.others = New(others.Schema) // nil without a schema
 	}
 	return o
 }
 
 // Accepts reports whether a value of JSON, as an Unstructured has it, is certainly valid.
 func (s *Schema) Accepts(value any) bool {
+	if s == anything {
+		return true
+	}
 	if s == nil || value == nil || !s.is(value) {
 		return false
 	}
@@ -151,9 +154,6 @@ func (s *Schema) acceptsItems(items []any) bool {
 	if s.minItems != nil && int64(len(items)) < *s.minItems || s.maxItems != nil && int64(len(items)) > *s.maxItems {
 		return false
 	}
-	if s.anyItems {
-		return true
-	}
 	for _, item := range items {
 		if !s.items.Accepts(item) {
 			return false
@@ -170,9 +170,6 @@ func (s *Schema) acceptsObject(object map[string]any) bool {
 	}
 	for name, value := range object {
 		of, ok := s.properties[name]
-		if !ok && s.anyOthers {
-			continue
-		}
 		if !ok {
 			of = s.others
 		}

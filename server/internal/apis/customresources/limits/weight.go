@@ -48,14 +48,17 @@ type weight struct {
 
 // Weigh returns the weights of a schema.
 func Weigh(s *apiextensionsv1.JSONSchemaProps) *Weights {
-	return &Weights{weightOf(s), sync.OnceValues(func() (*spec.Schema, error) {
-		internal := &apiextensions.JSONSchemaProps{}
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s, internal, nil); err != nil {
-			return nil, err
-		}
-		_, schema, err := apiservervalidation.NewSchemaValidator(internal)
-		return schema, err
-	})}
+	return &Weights{weightOf(s), sync.OnceValues(func() (*spec.Schema, error) { return OpenAPI(s) })}
+}
+
+// OpenAPI returns a schema in the form against which upstream validates objects.
+func OpenAPI(s *apiextensionsv1.JSONSchemaProps) (*spec.Schema, error) {
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s, internal, nil); err != nil {
+		return nil, err
+	}
+	_, schema, err := apiservervalidation.NewSchemaValidator(internal)
+	return schema, err
 }
 
 func weightOf(s *apiextensionsv1.JSONSchemaProps) *weight {
