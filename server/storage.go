@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
+	"github.com/kcplane/kcp/server/internal/process/processors"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 	"github.com/kcplane/kcp/server/options"
@@ -25,6 +26,7 @@ func openStorage(ctx context.Context, config storagebackend.Config,
 	broken := make(chan error, 1)
 	if embedded != nil {
 		klog.FromContext(ctx).Info("Starting the embedded etcd", decisionlog.Directory, embedded.Directory)
+		processors.WaitForDisk(etcd.DiskThreads)
 		server, err := etcd.Start(ctx, *embedded)
 		if err != nil {
 			return nil, nil, nil, err

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/internal/process/processors"
 )
 
 // few is the number of objects that one goroutine decodes as fast as several.
@@ -69,7 +69,7 @@ func (l *deferredItems) decode(ctx context.Context, into []unstructured.Unstruct
 	}
 	var workers sync.WaitGroup
 	if !fairqueue.From(ctx).Crowded() {
-		for range min(runtime.GOMAXPROCS(0)-1, len(l.items)/few) {
+		for range min(processors.Count()-1, len(l.items)/few) {
 			workers.Go(work)
 		}
 	}

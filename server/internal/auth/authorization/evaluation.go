@@ -3,12 +3,12 @@ package authorization
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/kcplane/kcp/server/internal/process/processors"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -126,7 +126,7 @@ type lane struct {
 }
 
 func newLanes() *lanes {
-	return &lanes{all: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), clusters: map[logicalcluster.Name]*lane{}}
+	return &lanes{all: make(chan struct{}, max(1, processors.Count()/2)), clusters: map[logicalcluster.Name]*lane{}}
 }
 
 func (l *lanes) enter(ctx context.Context, cluster logicalcluster.Name) error {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"runtime"
 	"time"
 
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/internal/process/processors"
 	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/request/mount"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -66,7 +66,7 @@ type Limits struct {
 // New returns Limits without open requests.
 func New(config Config) *Limits {
 	queue := fairqueue.Config{
-		Seats: seatsPerProcessor * runtime.GOMAXPROCS(0), Requests: config.Requests, Watches: config.Watches,
+		Seats: seatsPerProcessor * processors.Count(), Requests: config.Requests, Watches: config.Watches,
 		Bytes: config.Bytes, Patience: patience, Place: accounts{config.Clusters}.place,
 	}
 	queue.Total = [...]int{fairqueue.Read: config.Reads, fairqueue.Write: config.Writes, fairqueue.Watch: config.AllWatches}

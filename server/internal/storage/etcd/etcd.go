@@ -47,6 +47,8 @@ const (
 	// A watch without an event for this long receives the current revision. Bookmarks of idle watches are based on
 	// it.
 	progressInterval = 5 * time.Second
+	// DiskThreads is how many threads of a busy server wait for the disk: one writes the log, the other the database.
+	DiskThreads = 2
 )
 
 // ErrInUse means that another process uses the data directory.

@@ -1,0 +1,37 @@
+// Package processors tells how many processors the process may use, and keeps them busy while some of its threads wait for the disk.
+package processors
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// counted is the number of processors, if the runtime runs more threads than that; otherwise 0.
+var counted atomic.Int64
+
+// Count returns the number of processors that the process may use, which follows from its environment.
+func Count() int {
+	if n := counted.Load(); n > 0 {
+		return int(n)
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+var once sync.Once
+
+// WaitForDisk makes the runtime run as many more threads as wait for the disk most of the time, unless the environment sets GOMAXPROCS. A
+// system call keeps its share of the runtime's threads until the runtime notices, up to some milliseconds later: two threads that write to a
+// disk in turn would leave two processors without work. Only the first call has an effect.
+//
+// With this, the runtime no longer follows changes of the processors that the process may use.
+func WaitForDisk(threads int) {
+	once.Do(func() {
+		if os.Getenv("GOMAXPROCS") != "" {
+			return
+		}
+		counted.Store(int64(runtime.GOMAXPROCS(0)))
+		runtime.GOMAXPROCS(Count() + threads)
+	})
+}
