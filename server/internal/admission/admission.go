@@ -3,7 +3,9 @@
 package admission
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -183,9 +185,20 @@ func decode(obj runtime.Object, into any) error {
 	// Stored objects may have conditions that cannot be decoded. The storage refuses new ones and names the field.
 	rest, found := withoutConditions(content)
 	if !found || runtime.DefaultUnstructuredConverter.FromUnstructured(rest, into) != nil {
-		return apierrors.NewBadRequest(err.Error())
+		kind := u.GetObjectKind().GroupVersionKind()
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.GroupVersion(), kind.Kind,
+			withField(err, content, into)))
 	}
 	return nil
+}
+
+// withField returns the error of the decoder of JSON for an object that the converter has refused with err, which names no field.
+func withField(err error, content map[string]any, into any) error {
+	data, unencodable := json.Marshal(content)
+	if unencodable != nil {
+		return err
+	}
+	return cmp.Or(json.Unmarshal(data, into), err)
 }
 
 // withoutConditions returns an object without the conditions of its status, and whether it had any.
