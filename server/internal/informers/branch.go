@@ -17,10 +17,7 @@ type registered struct {
 // Branch returns a view of the objects of i, and a function that ends it. Handlers that were added to the branch receive no events after
 // that. A branch is not run.
 func (i *Informer) Branch() (branch *Informer, end func()) {
-	root := i
-	if i.root != nil {
-		root = i.root
-	}
+	root := i.trunk()
 	branch = &Informer{resource: root.resource, store: root.store, indexer: root.indexer, example: root.example,
 		synced: root.synced, root: root, remote: root.remote, merged: root.merged, filling: root.filling}
 	return branch, func() {

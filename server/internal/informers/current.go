@@ -29,9 +29,7 @@ func (i *Informer) Acknowledge(acknowledged Acknowledged) { i.acknowledged = ack
 // Current returns when every change in a cluster that this server has acknowledged is in the store. A client may refer to an object as soon
 // as the server has acknowledged it. Current makes no request, and returns at once unless there was a change within the last milliseconds.
 func (i *Informer) Current(ctx context.Context, cluster logicalcluster.Name) {
-	if i.root != nil {
-		i = i.root
-	}
+	i = i.trunk()
 	if i.acknowledged == nil {
 		return
 	}

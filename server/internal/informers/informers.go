@@ -180,11 +180,24 @@ func (i *Informer) Synced() <-chan struct{} { return i.synced }
 // starts with very many objects delays no other. h receives the objects of this shard only.
 func (i *Informer) AddHandler(h Handler) { i.addHandler(h, false) }
 
-func (i *Informer) addHandler(h Handler, all bool) {
-	root := i
+// AddHandlerForChanges is AddHandler without the content of the store: h receives only what changes from now on.
+func (i *Informer) AddHandlerForChanges(h Handler) {
+	root := i.trunk()
+	root.mu.Lock()
+	defer root.mu.Unlock()
+	root.handlers = append(root.handlers, &registered{handler: h, at: i})
+}
+
+// trunk returns the informer that i is a branch of, or i.
+func (i *Informer) trunk() *Informer {
 	if i.root != nil {
-		root = i.root
+		return i.root
 	}
+	return i
+}
+
+func (i *Informer) addHandler(h Handler, all bool) {
+	root := i.trunk()
 	r := &registered{handler: h, at: i, all: all}
 	var keys []string
 	if all && root.remote != nil {

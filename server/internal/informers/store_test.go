@@ -121,10 +121,19 @@ func TestAPackedInformerKeepsTheObjectsOfTheServer(t *testing.T) {
 	}
 
 	<-source.watched
+	changes := make(chan string, 100)
+	branch, end := i.Branch()
+	branch.AddHandlerForChanges(func(old, obj runtime.Object) { changes <- of(old) + " " + of(obj) })
 	source.events.Modify(cluster("b", "11"))
 	source.events.Delete(cluster("c", "12"))
 	source.events.Add(cluster("f", "13"))
 	expect("b2 b11", "c3 -", "- f13")
+	for _, want := range []string{"b2 b11", "c3 -", "- f13"} {
+		if got := <-changes; got != want {
+			t.Errorf("a handler for changes got %s, want %s", got, want)
+		}
+	}
+	end()
 	if now, err := lister.Get("b", "", "cluster"); err != nil || of(now) != "b11" {
 		t.Errorf("got %v, %v after a change", now, err)
 	}

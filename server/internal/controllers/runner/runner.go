@@ -65,6 +65,11 @@ func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Ob
 	i.AddHandler(c.mapped(keys))
 }
 
+// WatchMappedChanges is WatchMapped for changes from now on.
+func (c *Controller) WatchMappedChanges(i *informers.Informer, keys func(obj runtime.Object) []informers.Key) {
+	i.AddHandlerForChanges(c.mapped(keys))
+}
+
 // WatchMappedForAll is WatchMapped for the objects of all shards. keys must return objects of this shard only.
 func (c *Controller) WatchMappedForAll(i *informers.Informer, keys func(obj runtime.Object) []informers.Key) {
 	i.AddHandlerForAll(c.mapped(keys))

@@ -53,8 +53,9 @@ type reconciler struct {
 // New returns the controller. Its keys are Workspaces.
 func New(in Inputs) *runner.Controller {
 	r := newReconciler(in)
+	// The logical clusters that exist are looked at with their workspaces, which therefore are second.
+	r.controller.WatchMappedChanges(in.Set.LogicalClusters.Informer, r.clusterChanged)
 	r.controller.WatchMapped(in.Set.Workspaces.Informer, r.changed)
-	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, r.clusterChanged)
 	retry := func(_, _ runtime.Object) { r.waiting.Retry() }
 	in.Set.Shards.AddHandlerForAll(retry)
 	in.Set.WorkspaceTypes.AddHandlerForAll(retry)

@@ -56,7 +56,7 @@ type reconciler struct {
 // New returns the controller that reports changes. Its keys are LogicalClusters.
 func New(in Inputs) *runner.Controller {
 	r := newReconciler(in)
-	in.Set.LogicalClusters.AddHandler(r.handle)
+	in.Set.LogicalClusters.AddHandlerForChanges(r.handle)
 	return r.controller
 }
 
