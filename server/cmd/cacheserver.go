@@ -40,7 +40,7 @@ Several cache servers can use one etcd. Without --etcd-servers, the cache server
 }
 
 func startCacheServer(command *cobra.Command, opts *options.CacheServer) error {
-	gctuner.Tune()
+	ready := gctuner.Tune()
 	started, err := applyLogs(opts.Logs)
 	if err != nil {
 		return err
@@ -62,6 +62,7 @@ func startCacheServer(command *cobra.Command, opts *options.CacheServer) error {
 	klog.InfoS("Starting the cache server", decisionlog.Version, server.Version(), decisionlog.Directory, completed.RootDirectory)
 	return server.RunCacheServer(genericapiserver.SetupSignalContext(), completed, func() {
 		started()
+		ready()
 		klog.InfoS("The cache server is ready", decisionlog.URL, fmt.Sprintf("https://%s",
 			net.JoinHostPort(opts.Serving.BindAddress.String(), fmt.Sprint(opts.Serving.BindPort))))
 	})

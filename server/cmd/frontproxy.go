@@ -37,7 +37,7 @@ Without flags for users, the front proxy sends tokens on to the shards, which au
 }
 
 func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {
-	gctuner.Tune()
+	ready := gctuner.Tune()
 	began := time.Now()
 	started, err := applyLogs(opts.Logs)
 	if err != nil {
@@ -50,6 +50,7 @@ func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {
 	klog.InfoS("Starting the front proxy", decisionlog.Version, server.Version(), decisionlog.Directory, opts.RootDirectory)
 	return frontproxy.Run(genericapiserver.SetupSignalContext(), opts, func() {
 		started()
+		ready()
 		klog.InfoS("The front proxy is ready", decisionlog.Seconds, time.Since(began).Seconds())
 	})
 }

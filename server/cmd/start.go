@@ -86,7 +86,7 @@ Any number of these processes can serve a shard. They run no controllers.`,
 }
 
 func start(command *cobra.Command, opts *options.Options) error {
-	gctuner.Tune()
+	ready := gctuner.Tune()
 	began := time.Now()
 	started, err := applyLogs(opts.Generic.Logs)
 	if err != nil {
@@ -116,6 +116,7 @@ func start(command *cobra.Command, opts *options.Options) error {
 	klog.InfoS("Starting kcp", decisionlog.Version, server.Version(), decisionlog.Directory, completed.RootDirectory)
 	return server.Run(ctx, completed, func() {
 		started()
+		ready()
 		greet(command.ErrOrStderr(), completed, time.Since(began))
 	})
 }

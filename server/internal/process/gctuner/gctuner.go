@@ -30,13 +30,15 @@ const (
 	restWindows = 4
 )
 
-// Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC.
-func Tune() {
+// Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC. The caller calls started when the process is
+// ready: what the start has used is returned to the system then.
+func Tune() (started func()) {
 	if os.Getenv("GOGC") != "" {
-		return
+		return func() {}
 	}
 	t := newTuner(time.Now())
 	t.arm()
+	return func() { go t.started() }
 }
 
 func newTuner(at time.Time) *tuner {
@@ -65,6 +67,18 @@ type tuner struct {
 	release  func()      // collects garbage, and returns unused memory to the system
 	released time.Time   // zero if release was never called
 	rest     *time.Timer // calls release if the process stays idle
+}
+
+// started returns what the start has used to the system, unless the process has much memory: it then works on after it is ready, and needs
+// the memory again.
+func (t *tuner) started() {
+	t.mu.Lock()
+	t.read()
+	small := t.samples[2].Value.Uint64()+t.samples[3].Value.Uint64() < least
+	t.mu.Unlock()
+	if small {
+		t.release()
+	}
 }
 
 // arm makes the runtime call collected after the next collection.

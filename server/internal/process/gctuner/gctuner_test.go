@@ -162,3 +162,17 @@ func TestMemoryIsNotReturnedWhenItIsUsedAgain(t *testing.T) {
 		t.Error("memory counts as returned")
 	}
 }
+
+func TestWhatASmallProcessHasUsedToStartIsReturned(t *testing.T) {
+	started, _ := tunerAfter(time.Second, 100)
+	released := 0
+	started.release = func() { released++ }
+	if started.started(); released != 1 {
+		t.Errorf("memory was returned %d times, want once", released)
+	}
+	much := make([]byte, least)
+	if started.started(); released != 1 {
+		t.Error("a process with much memory returned it")
+	}
+	runtime.KeepAlive(much)
+}
