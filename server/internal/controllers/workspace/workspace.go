@@ -53,7 +53,7 @@ type reconciler struct {
 // New returns the controller. Its keys are Workspaces.
 func New(in Inputs) *runner.Controller {
 	r := newReconciler(in)
-	// The logical clusters that exist are looked at with their workspaces, which therefore are second.
+	// Workspaces that exist are looked at with their logical clusters, which must be watched by then.
 	r.controller.WatchMappedChanges(in.Set.LogicalClusters.Informer, r.clusterChanged)
 	r.controller.WatchMapped(in.Set.Workspaces.Informer, r.changed)
 	retry := func(_, _ runtime.Object) { r.waiting.Retry() }
