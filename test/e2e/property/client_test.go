@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -122,7 +123,7 @@ func (c *client) do(ctx context.Context, t *tenant, r request) (answer, error) {
 // responds too late, unless the codes allow that. Whether another one was executed is not known then.
 func (c *client) want(ctx context.Context, t *tenant, r request, codes ...int) (answer, error) {
 	a, err := c.do(ctx, t, r)
-	for err == nil && a.code == http.StatusGatewayTimeout && !slices.Contains(codes, a.code) && r.changesNothing(codes) && ctx.Err() == nil {
+	for err == nil && a.isLate() && !slices.Contains(codes, a.code) && r.changesNothing(codes) && ctx.Err() == nil {
 		a, err = c.do(ctx, t, r)
 	}
 	if err != nil {
@@ -134,6 +135,12 @@ func (c *client) want(ctx context.Context, t *tenant, r request, codes ...int) (
 		}
 	}
 	return a, fmt.Errorf("%s as %s: want %v, got %s", r, r.as.name, codes, a)
+}
+
+// isLate reports whether the storage of the server has responded too late. The server also says so of a revision that its storage does not
+// have yet, and never will if the revision is that of another storage.
+func (a answer) isLate() bool {
+	return a.code == http.StatusGatewayTimeout && !bytes.Contains(a.body, []byte(metav1.CauseTypeResourceVersionTooLarge))
 }
 
 // changesNothing reports whether a request is without an effect if its response has one of the codes.
