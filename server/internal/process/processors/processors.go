@@ -21,9 +21,10 @@ func Count() int {
 
 var once sync.Once
 
-// WaitForDisk makes the runtime run this many threads more than there are processors, unless the environment sets GOMAXPROCS. A thread that
-// waits for the disk in a system call counts as running until the runtime notices, up to some milliseconds later, and a processor has no work
-// for so long. Only the first call has an effect. With it, the runtime no longer follows changes of the processors that the process may use.
+// WaitForDisk makes the runtime run this many threads more than there are processors, unless the environment sets GOMAXPROCS. A thread
+// that waits for the disk in a system call counts as running until the runtime notices, up to some milliseconds later, and a processor has
+// no work for so long. Only the first call has an effect. With it, the runtime no longer follows changes of the processors that the process
+// may use.
 func WaitForDisk(threads int) {
 	once.Do(func() {
 		if os.Getenv("GOMAXPROCS") != "" {
