@@ -11,7 +11,6 @@ import (
 
 	"github.com/kcplane/kcp/server"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
-	"github.com/kcplane/kcp/server/internal/process/gctuner"
 	"github.com/kcplane/kcp/server/options"
 )
 
@@ -40,8 +39,7 @@ Several cache servers can use one etcd. Without --etcd-servers, the cache server
 }
 
 func startCacheServer(command *cobra.Command, opts *options.CacheServer) error {
-	ready := gctuner.Tune()
-	started, err := applyLogs(opts.Logs)
+	started, err := prepare(opts.Logs)
 	if err != nil {
 		return err
 	}
@@ -62,7 +60,6 @@ func startCacheServer(command *cobra.Command, opts *options.CacheServer) error {
 	klog.InfoS("Starting the cache server", decisionlog.Version, server.Version(), decisionlog.Directory, completed.RootDirectory)
 	return server.RunCacheServer(genericapiserver.SetupSignalContext(), completed, func() {
 		started()
-		ready()
 		klog.InfoS("The cache server is ready", decisionlog.URL, fmt.Sprintf("https://%s",
 			net.JoinHostPort(opts.Serving.BindAddress.String(), fmt.Sprint(opts.Serving.BindPort))))
 	})

@@ -11,7 +11,6 @@ import (
 	"github.com/kcplane/kcp/server"
 	"github.com/kcplane/kcp/server/internal/frontproxy"
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
-	"github.com/kcplane/kcp/server/internal/process/gctuner"
 	"github.com/kcplane/kcp/server/options"
 )
 
@@ -37,9 +36,8 @@ Without flags for users, the front proxy sends tokens on to the shards, which au
 }
 
 func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {
-	ready := gctuner.Tune()
 	began := time.Now()
-	started, err := applyLogs(opts.Logs)
+	started, err := prepare(opts.Logs)
 	if err != nil {
 		return err
 	}
@@ -50,7 +48,6 @@ func startFrontProxy(command *cobra.Command, opts *frontproxy.Options) error {
 	klog.InfoS("Starting the front proxy", decisionlog.Version, server.Version(), decisionlog.Directory, opts.RootDirectory)
 	return frontproxy.Run(genericapiserver.SetupSignalContext(), opts, func() {
 		started()
-		ready()
 		klog.InfoS("The front proxy is ready", decisionlog.Seconds, time.Since(began).Seconds())
 	})
 }

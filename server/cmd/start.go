@@ -86,9 +86,8 @@ Any number of these processes can serve a shard. They run no controllers.`,
 }
 
 func start(command *cobra.Command, opts *options.Options) error {
-	ready := gctuner.Tune()
 	began := time.Now()
-	started, err := applyLogs(opts.Generic.Logs)
+	started, err := prepare(opts.Generic.Logs)
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,6 @@ func start(command *cobra.Command, opts *options.Options) error {
 	klog.InfoS("Starting kcp", decisionlog.Version, server.Version(), decisionlog.Directory, completed.RootDirectory)
 	return server.Run(ctx, completed, func() {
 		started()
-		ready()
 		greet(command.ErrOrStderr(), completed, time.Since(began))
 	})
 }
@@ -127,6 +125,13 @@ const (
 	// unbounded is the verbosity at which the log has no limit: the reader is looking for something.
 	unbounded = 4
 )
+
+// prepare adapts the garbage collector, and configures the log. The caller calls started when the server is ready.
+func prepare(logs *logsapi.LoggingConfiguration) (started func(), err error) {
+	returnMemory := gctuner.Tune()
+	logAll, err := applyLogs(logs)
+	return func() { logAll(); returnMemory() }, err
+}
 
 // applyLogs configures the log. The caller calls started when the server is ready.
 func applyLogs(config *logsapi.LoggingConfiguration) (started func(), err error) {

@@ -33,6 +33,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/admission/objectlimit"
+	"github.com/kcplane/kcp/server/internal/apis/conversion"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
@@ -183,13 +184,13 @@ func decode(obj runtime.Object, into any) error {
 		return nil
 	}
 	// Stored objects may have conditions that cannot be decoded. The storage refuses new ones and names the field.
-	rest, found := withoutConditions(content)
-	if !found || runtime.DefaultUnstructuredConverter.FromUnstructured(rest, into) != nil {
-		kind := u.GetObjectKind().GroupVersionKind()
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.GroupVersion(), kind.Kind,
-			withField(err, content, into)))
+	content, conditions := conversion.WithoutConditions(content)
+	if conditions != nil && runtime.DefaultUnstructuredConverter.FromUnstructured(content, into) == nil {
+		return nil
 	}
-	return nil
+	kind := u.GetObjectKind().GroupVersionKind()
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %[1]s: %[3]v", kind.Kind, kind.GroupVersion(),
+		withField(err, content, into)))
 }
 
 // withField returns the error of the decoder of JSON for an object that the converter has refused with err, which names no field.
@@ -199,18 +200,6 @@ func withField(err error, content map[string]any, into any) error {
 		return err
 	}
 	return cmp.Or(json.Unmarshal(data, into), err)
-}
-
-// withoutConditions returns an object without the conditions of its status, and whether it had any.
-func withoutConditions(content map[string]any) (map[string]any, bool) {
-	status, _ := content["status"].(map[string]any)
-	if _, found := status["conditions"]; !found {
-		return nil, false
-	}
-	content, status = maps.Clone(content), maps.Clone(status)
-	delete(status, "conditions")
-	content["status"] = status
-	return content, true
 }
 
 // decodeBoth converts an object and, in an update, the old object.

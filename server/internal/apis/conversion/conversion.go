@@ -52,7 +52,7 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 		var kept any
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, in); err != nil {
 			// Conditions have the same form in all versions. They may contain times that the schema allows and Go does not.
-			if content, kept = withoutConditions(content); kept == nil {
+			if content, kept = WithoutConditions(content); kept == nil {
 				return nil, err
 			}
 			in = new(In)
@@ -74,11 +74,10 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 	}
 }
 
-// withoutConditions returns an object without the conditions of its status, and the conditions.
-func withoutConditions(content map[string]any) (map[string]any, any) {
+// WithoutConditions returns an object without the conditions of its status, and the conditions, or nil if it has none.
+func WithoutConditions(content map[string]any) (rest map[string]any, conditions any) {
 	status, _ := content["status"].(map[string]any)
-	conditions := status["conditions"]
-	if conditions == nil {
+	if conditions = status["conditions"]; conditions == nil {
 		return content, nil
 	}
 	content, status = maps.Clone(content), maps.Clone(status)

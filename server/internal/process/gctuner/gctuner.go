@@ -74,10 +74,13 @@ type tuner struct {
 func (t *tuner) started() {
 	t.mu.Lock()
 	t.read()
-	small := t.samples[2].Value.Uint64()+t.samples[3].Value.Uint64() < least
+	small := t.held() < least
+	if small {
+		t.released = time.Now()
+	}
 	t.mu.Unlock()
 	if small {
-		t.release()
+		t.release() // not with mu locked, because a collection calls collected
 	}
 }
 
@@ -150,10 +153,12 @@ func (t *tuner) stay() {
 	}
 }
 
+// held returns the memory of objects, and the memory without objects that is not returned to the system; t.mu is held, and read was called.
+func (t *tuner) held() uint64 { return t.samples[2].Value.Uint64() + t.samples[3].Value.Uint64() }
+
 // unused returns the garbage, and the memory without objects that is not returned to the system; t.mu is held, and read was called.
 func (t *tuner) unused(live uint64) uint64 {
-	objects, free := t.samples[2].Value.Uint64(), t.samples[3].Value.Uint64()
-	return objects + free - min(live, objects)
+	return t.held() - min(live, t.samples[2].Value.Uint64())
 }
 
 // keepsMuch reports whether a process that is idle has more unused memory than it should; t.mu is held, and read was called.

@@ -4,7 +4,6 @@ package processors
 import (
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 )
 
@@ -19,18 +18,12 @@ func Count() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-var once sync.Once
-
 // WaitForDisk makes the runtime run this many threads more than there are processors, unless the environment sets GOMAXPROCS. A thread
 // that waits for the disk in a system call counts as running until the runtime notices, up to some milliseconds later, and a processor has
 // no work for so long. Only the first call has an effect. With it, the runtime no longer follows changes of the processors that the process
 // may use.
 func WaitForDisk(threads int) {
-	once.Do(func() {
-		if os.Getenv("GOMAXPROCS") != "" {
-			return
-		}
-		counted.Store(int64(runtime.GOMAXPROCS(0)))
+	if os.Getenv("GOMAXPROCS") == "" && counted.CompareAndSwap(0, int64(runtime.GOMAXPROCS(0))) {
 		runtime.GOMAXPROCS(Count() + threads)
-	})
+	}
 }

@@ -2,7 +2,6 @@ package processors
 
 import (
 	"runtime"
-	"sync"
 	"testing"
 )
 
@@ -11,7 +10,6 @@ func TestWaitForDisk(t *testing.T) {
 	t.Cleanup(func() {
 		runtime.GOMAXPROCS(before)
 		counted.Store(0)
-		once = sync.Once{}
 	})
 	t.Run("GOMAXPROCS is set", func(t *testing.T) {
 		t.Setenv("GOMAXPROCS", "1")
@@ -19,7 +17,6 @@ func TestWaitForDisk(t *testing.T) {
 		if got := runtime.GOMAXPROCS(0); got != before || Count() != before {
 			t.Errorf("the runtime has %d threads and Count() is %d, want %d", got, Count(), before)
 		}
-		once = sync.Once{}
 	})
 	t.Setenv("GOMAXPROCS", "")
 	for range 2 {
