@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/bootstrap/kubeconfig"
 	"github.com/kcplane/kcp/server/internal/process/metrics"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -115,6 +116,7 @@ func (s *server) addHooks(announce func()) {
 			if err := s.bootstrapWithRoom(hook); err != nil {
 				return fmt.Errorf("creating the objects of every installation: %w", err)
 			}
+			authorization.Await(hook, s.tenancy.set, logicalcluster.Root) // the first requests have the permissions
 		}
 		s.tenancy.informers.Fill()
 		if err := s.joinInstallation(hook); err != nil {

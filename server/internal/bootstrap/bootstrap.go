@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
@@ -99,6 +100,10 @@ func applyCluster(ctx context.Context, client dynamic.Interface, name logicalclu
 	u.SetName(corev1alpha1.LogicalClusterName)
 	u.SetAnnotations(annotations)
 	_, err := client.Resource(logicalClusters).Create(ctx, u, metav1.CreateOptions{})
+	if err == nil { // users can enter it when the server is ready, which may be before controllers run
+		_, err = client.Resource(logicalClusters).Patch(ctx, corev1alpha1.LogicalClusterName, types.MergePatchType,
+			[]byte(`{"status":{"phase":"`+corev1alpha1.LogicalClusterPhaseReady+`"}}`), metav1.PatchOptions{}, "status")
+	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

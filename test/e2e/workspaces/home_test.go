@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -117,5 +118,17 @@ func TestHomeRequiresPermittedGroup(t *testing.T) {
 	const want = `workspaces.tenancy.kcp.io "~" is forbidden: User "bob" cannot create resource "workspaces" in API group "tenancy.kcp.io" at the cluster scope: workspace access not permitted`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("bob: got %v", err)
+	}
+}
+
+func TestUsersCanEnterRootBeforeControllersRun(t *testing.T) {
+	t.Parallel()
+	alone := kcptest.StartIn(t, t.TempDir(), "--run-controllers=false", "--home-workspaces-home-creator-groups=team-a")
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "tenancy.kcp.io", Resource: "workspaces", Verb: "create", Name: "~"},
+	}}
+	got, err := alone.Named("root").Kube(t, kcptest.Alice).AuthorizationV1().SelfSubjectAccessReviews().Create(kcptest.Context(t), review, metav1.CreateOptions{})
+	if err != nil || !got.Status.Allowed {
+		t.Errorf("got %v, %v", got, err)
 	}
 }

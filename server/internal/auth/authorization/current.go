@@ -13,11 +13,16 @@ import (
 func Current(set *informers.Set, inner authorizer.UnconditionalAuthorizer) authorizer.UnconditionalAuthorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if cluster, err := logicalcluster.NameFrom(ctx); err == nil {
-			set.ClusterRoles.Current(ctx, cluster)
-			set.ClusterRoleBindings.Current(ctx, cluster)
-			set.Roles.Current(ctx, cluster)
-			set.RoleBindings.Current(ctx, cluster)
+			Await(ctx, set, cluster)
 		}
 		return inner.Authorize(ctx, a)
 	})
+}
+
+// Await returns when all roles and role bindings of a cluster that this server has acknowledged are in the informers.
+func Await(ctx context.Context, set *informers.Set, cluster logicalcluster.Name) {
+	set.ClusterRoles.Current(ctx, cluster)
+	set.ClusterRoleBindings.Current(ctx, cluster)
+	set.Roles.Current(ctx, cluster)
+	set.RoleBindings.Current(ctx, cluster)
 }
